@@ -1,0 +1,2 @@
+//! Measures latency and bandwidth of gpupool beside the raw transports.
+fn main() {}

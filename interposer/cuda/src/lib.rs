@@ -1,0 +1,1 @@
+//! The library that stands in for libcuda.so.1 and forwards its calls to a pool server.

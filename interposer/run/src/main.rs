@@ -1,0 +1,2 @@
+//! Runs a program with its CUDA calls forwarded to a pool server.
+fn main() {}

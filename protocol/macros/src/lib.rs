@@ -1,0 +1,1 @@
+//! The proc macro that reads gpupool's call list.

@@ -1,0 +1,1 @@
+//! Compiles PTX for the CPU and runs its grids.
