@@ -1,0 +1,3 @@
+//! Records, the command ring, reply slots and the completion board.
+
+pub mod codec;
