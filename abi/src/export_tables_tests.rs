@@ -101,7 +101,7 @@ fn module_slots_take_their_arguments_in_two_orders() {
     type Ext2 = unsafe extern "C" fn(*const c_void, *mut CUmodule, usize, usize, u32) -> CUresult;
     // SAFETY: the slots have these prototypes.
     let (ext1, ext2): (Ext1, Ext2) =
-        unsafe { (transmute::<_, Ext1>(words[6]), transmute::<_, Ext2>(words[8])) };
+        unsafe { (transmute::<*const c_void, Ext1>(words[6]), transmute::<*const c_void, Ext2>(words[8])) };
     let image: *const c_void = ptr::without_provenance(0x100);
     let mut module = ptr::null_mut();
     // SAFETY: `module` is a place for a handle; the fake host does not read the image.
@@ -129,7 +129,11 @@ fn context_local_storage() {
     let words: &[*const c_void; 4] = table(0xc693336e_1121_df11_a8c3_68f355d89593);
     // SAFETY: the slots have these prototypes.
     let (put, delete, get): (Put, Delete, Get) = unsafe {
-        (transmute::<_, Put>(words[0]), transmute::<_, Delete>(words[1]), transmute::<_, Get>(words[2]))
+        (
+            transmute::<*const c_void, Put>(words[0]),
+            transmute::<*const c_void, Delete>(words[1]),
+            transmute::<*const c_void, Get>(words[2]),
+        )
     };
     let mut value = 0;
     // SAFETY: `value` is a place for a pointer; keys and values are only handed through.
