@@ -1,1 +1,19 @@
-//! Compiles PTX for the CPU and runs its grids.
+//! Compiles PTX for the CPU, just in time, and runs its grids.
+//!
+//! This is the half of softcuda that knows PTX and nothing of the driver API: a [`Memory`], a [`Module`] parsed from
+//! PTX text, a [`Loaded`] one whose variables are placed in that memory, its [`Kernel`]s, and an [`Engine`] that runs a
+//! [`Launch`] of one of them.
+
+mod engine;
+mod error;
+mod kernel;
+mod loaded;
+mod memory;
+mod module;
+
+pub use engine::{Engine, Launch};
+pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
+pub use kernel::{Kernel, Param};
+pub use loaded::{Global, Loaded};
+pub use memory::Memory;
+pub use module::Module;

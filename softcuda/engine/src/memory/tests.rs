@@ -1,0 +1,65 @@
+use super::*;
+
+#[test]
+fn small_and_large_allocations_are_apart_and_come_back() {
+    let m = Memory::new(64 << 20).unwrap();
+    let sizes = [1, 255, 256, 257, 4096, 300 << 10, 3 << 20];
+    let addrs: Vec<u64> = sizes.iter().map(|&s| m.alloc(s, 1).unwrap()).collect();
+    for (i, (&a, &s)) in addrs.iter().zip(&sizes).enumerate() {
+        assert_eq!(a % 256, 0);
+        assert_eq!(m.find(a + s - 1), Some((a, s)));
+        assert!(m.check(a, s) && !m.check(a, s + 1));
+        assert!(addrs[..i].iter().zip(&sizes).all(|(&b, &t)| b + t <= a || a + s <= b));
+    }
+    assert_eq!(m.used(), sizes.iter().sum::<u64>());
+    assert!(!m.free(addrs[4] + 1));
+    assert!(addrs.iter().all(|&a| m.free(a)));
+    assert!(addrs.iter().all(|&a| !m.free(a) && m.find(a).is_none()));
+    assert_eq!(m.used(), 0);
+}
+
+#[test]
+fn the_limit_is_exact() {
+    let m = Memory::new(1 << 20).unwrap();
+    let a = m.alloc(1 << 20, 256).unwrap();
+    assert_eq!(m.alloc(1, 1), Err(OutOfMemory { wanted: 1, free: 0, total: 1 << 20 }));
+    assert!(m.free(a));
+    assert!(m.alloc(u64::MAX, 1).is_err());
+    assert!(m.alloc((1 << 20) + 1, 1).is_err());
+    assert!(m.alloc(1 << 20, 1).is_ok());
+}
+
+#[test]
+fn copies_are_checked_against_allocations() {
+    let m = Memory::new(1 << 20).unwrap();
+    let a = m.alloc(16, 1).unwrap();
+    assert!(m.write(a, &[1; 16]) && !m.write(a + 1, &[1; 16]) && !m.write(0x1234, &[1]));
+    assert!(m.fill(a + 4, &[7, 8], 3) && !m.fill(a, &[7, 8], 9) && !m.fill(a, &[7, 8], u64::MAX));
+    let mut b = [0; 16];
+    assert!(m.read(a, &mut b));
+    assert_eq!(b, [1, 1, 1, 1, 7, 8, 7, 8, 7, 8, 1, 1, 1, 1, 1, 1]);
+    assert!(m.copy(a, a + 4, 12) && !m.copy(a + 4, a, 13));
+    assert!(m.reachable(a, 16) && !m.reachable(m.base(), 1) && !m.reachable(u64::MAX, 8));
+}
+
+#[test]
+fn host_memory_is_reachable_while_registered() {
+    let m = Memory::new(1 << 20).unwrap();
+    let host = [0u8; 64];
+    let p = host.as_ptr() as u64;
+    assert!(!m.reachable(p, 64));
+    assert!(m.register_host(p, 64) && !m.register_host(p + 8, 8));
+    assert!(m.reachable(p, 64) && !m.reachable(p, 65) && m.check_host(p + 63, 1));
+    assert!(m.unregister_host(p) && !m.unregister_host(p) && !m.reachable(p, 1));
+}
+
+#[test]
+fn a_freed_granule_is_not_reachable_and_reads_zero_again() {
+    let m = Memory::new(64 << 20).unwrap();
+    let a = m.alloc(1 << 20, 1).unwrap();
+    assert!(m.write(a, &[9]));
+    assert!(m.free(a) && !m.reachable(a, 1));
+    let b = m.alloc(1 << 20, 1).unwrap();
+    let mut byte = [1];
+    assert!(b == a && m.read(b, &mut byte) && byte == [0]);
+}
