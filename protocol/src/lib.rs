@@ -6,4 +6,7 @@
 /// layout, the control messages or the meaning of an existing call change; new calls get new numbers instead.
 pub const WIRE_VERSION: u32 = 1;
 
+pub mod api;
+pub mod handle;
+pub mod image;
 pub mod wire;

@@ -1,0 +1,42 @@
+//! Allocations, pools, pinned host memory, pointer attributes.
+
+macro_rules! list_memory {
+    ([$next:ident $($rest:ident)*] $($list:tt)*) => { $next! { [$($rest)*] $($list)*
+
+200 call cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+/// Allocates; `kind` 0 is cuMemAlloc, 1 cuMemAllocPitch (then width, height and element size are used).
+201 call(slow, hand) record mem_alloc(bytes: u64, kind: u32, width: u64, height: u64, element: u32, address: Out<u64>, pitch: Out<u64>);
+202 call(slow, hand) record mem_free(address: u64);
+/// Stream-ordered allocation from `pool`, or from the device's current pool.
+203 call(hand) record mem_alloc_async(bytes: u64, pool: Maybe<MemPool>, stream: Stream, address: Out<u64>);
+204 post(hand) record mem_free_async(address: u64, stream: Stream);
+hand call cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) using mem_alloc;
+hand call cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) using mem_alloc;
+hand call cuMemFree_v2(address: CUdeviceptr) using mem_free;
+hand call cuMemAllocAsync | cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) using mem_alloc_async;
+hand call cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) using mem_alloc_async;
+hand post cuMemFreeAsync | cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) using mem_free_async;
+local cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
+
+/// The device's default pool (`current` 0) or current pool (1) under a client-made name.
+210 post(hand) record pool_name(pool: New<MemPool>, device: i32, current: u32);
+211 call cuMemPoolTrimTo(pool: MemPool, keep: usize);
+/// Every attribute is given as 64 bits; the client narrows the 32-bit ones.
+212 call(hand) record pool_get_attribute(pool: MemPool, attribute: u32, value: Out<u64>);
+213 call(hand) record pool_set_attribute(pool: MemPool, attribute: u32, value: u64);
+hand post cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: i32) using pool_name;
+hand post cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: i32) using pool_name;
+hand call cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void) using pool_get_attribute;
+hand call cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void) using pool_set_attribute;
+
+local cuMemAllocHost_v2, cuMemAllocHost(memory: *mut *mut c_void, bytes: usize);
+local cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, flags: u32);
+local cuMemFreeHost(memory: *mut c_void);
+local cuMemHostRegister_v2, cuMemHostRegister(memory: *mut c_void, bytes: usize, flags: u32);
+local cuMemHostUnregister(memory: *mut c_void);
+local cuMemHostGetFlags(flags: *mut u32, memory: *mut c_void);
+local cuPointerGetAttribute(data: *mut c_void, attribute: u32, pointer: CUdeviceptr);
+local cuPointerGetAttributes(count: u32, attributes: *mut u32, data: *mut *mut c_void, pointer: CUdeviceptr);
+
+    }};
+}

@@ -1,0 +1,10 @@
+//! Module images: how long one is, and what a load or a link says about it.
+
+mod contents;
+mod extent;
+
+pub use contents::{Contents, JitOption, KernelInfo, LinkInput, LinkInputs, LinkProduct, ParamInfo};
+pub use extent::{ImageError, Memory, extent, fatbin_of_wrapper, is_fatbin_wrapper};
+
+/// The most bytes that one image or one link may have.
+pub const MAX_IMAGE: u64 = 2 << 30;
