@@ -1,0 +1,58 @@
+//! One run of the CUDA measurements against one driver library.
+
+use std::path::Path;
+
+use crate::cuda::Cuda;
+use crate::measure::{Effort, times};
+use crate::report::{COPY_BYTES, Measure, Run};
+
+/// An empty kernel of four parameters.
+const EMPTY_KERNEL: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry empty(.param .u64 a, .param .u64 b, .param .u32 c, .param .u32 d)
+{
+    ret;
+}
+";
+
+/// Calls of one sample of a measure whose single call is shorter than reading the clock.
+const BATCH: u64 = 100;
+
+/// Measures everything once.
+pub fn measure(library: &Path, quick: bool) -> anyhow::Result<Run> {
+    let cuda = Cuda::load(library)?;
+    let mut run = Run { device: Some(cuda.device_name()?), ..Run::default() };
+    let small = cuda.alloc(4096)?;
+    let stream = cuda.stream()?;
+    let kernel = cuda.kernel(EMPTY_KERNEL, "empty")?;
+    let effort = Effort::calls(quick);
+    let nothing = || Ok(());
+    let synchronize = || cuda.synchronize();
+    let mut word = [0u8; 4];
+
+    let mut put = |measure, result| {
+        run.times.insert(measure, result);
+    };
+    put(Measure::SyncDtoh4, times(effort, 1, || cuda.dtoh(&mut word, small), nothing)?);
+    put(Measure::MemGetInfo, times(effort, 1, || cuda.mem_get_info(), nothing)?);
+    let memsets =
+        |count: u64| (0..count).try_for_each(|value| cuda.memset_async(small, value as u32, stream));
+    put(Measure::MemsetAsync, times(effort, BATCH, || memsets(BATCH), synchronize)?);
+    let launches = || (0..BATCH).try_for_each(|_| cuda.launch(kernel, small, stream));
+    put(Measure::Launch, times(effort, BATCH, launches, synchronize)?);
+    let mut step = [0u8; 4];
+    let whole_step = || memsets(300).and_then(|()| cuda.dtoh(&mut step, small));
+    put(Measure::Step300, times(effort, 1, whole_step, synchronize)?);
+
+    let effort = Effort::copies(quick);
+    let large = cuda.alloc(COPY_BYTES)?;
+    let mut pageable = vec![1u8; COPY_BYTES];
+    put(Measure::HtodPageable, times(effort, 1, || cuda.htod(large, &pageable), synchronize)?);
+    put(Measure::DtohPageable, times(effort, 1, || cuda.dtoh(&mut pageable, large), synchronize)?);
+    let pinned = cuda.pinned(COPY_BYTES)?;
+    put(Measure::HtodPinned, times(effort, 1, || cuda.htod(large, pinned), synchronize)?);
+    put(Measure::DtohPinned, times(effort, 1, || cuda.dtoh(pinned, large), synchronize)?);
+    Ok(run)
+}

@@ -1,0 +1,231 @@
+//! The dozen driver calls that are measured, through `dlopen`, and safe to call: buffers carry their length, and
+//! everything ends with the process.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+use anyhow::{Context, bail};
+use libloading::Library;
+
+type Status = c_int;
+type Handle = *mut c_void;
+
+/// Declares the table of functions: field, symbol, and type as in cuda.h.
+macro_rules! functions {
+    ($($field:ident = $symbol:literal : fn($($argument:ty),*);)*) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> Status,)*
+            // Keeps the functions above valid.
+            _library: Library,
+        }
+
+        impl Functions {
+            fn load(path: &Path) -> anyhow::Result<Functions> {
+                // SAFETY: loading a CUDA driver runs its constructors, which is what the user asked for.
+                let library = unsafe { Library::new(path) }.with_context(|| format!("cannot load {}", path.display()))?;
+                Ok(Functions {
+                    $($field: {
+                        let name = concat!($symbol, "\0").as_bytes();
+                        // SAFETY: the type is the symbol's type in cuda.h, and the library is kept in the same struct.
+                        *unsafe { library.get(name) }.with_context(|| format!("{} lacks {}", path.display(), $symbol))?
+                    },)*
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init = "cuInit": fn(c_uint);
+    error_name = "cuGetErrorName": fn(Status, *mut *const c_char);
+    device_get = "cuDeviceGet": fn(*mut c_int, c_int);
+    device_name = "cuDeviceGetName": fn(*mut c_char, c_int, c_int);
+    primary_retain = "cuDevicePrimaryCtxRetain": fn(*mut Handle, c_int);
+    set_current = "cuCtxSetCurrent": fn(Handle);
+    synchronize = "cuCtxSynchronize": fn();
+    stream_create = "cuStreamCreate": fn(*mut Handle, c_uint);
+    mem_alloc = "cuMemAlloc_v2": fn(*mut u64, usize);
+    mem_get_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize);
+    host_alloc = "cuMemHostAlloc": fn(*mut Handle, usize, c_uint);
+    htod = "cuMemcpyHtoD_v2": fn(u64, *const c_void, usize);
+    dtoh = "cuMemcpyDtoH_v2": fn(*mut c_void, u64, usize);
+    memset_async = "cuMemsetD32Async": fn(u64, c_uint, usize, Handle);
+    module_load = "cuModuleLoadData": fn(*mut Handle, *const c_void);
+    module_function = "cuModuleGetFunction": fn(*mut Handle, Handle, *const c_char);
+    launch = "cuLaunchKernel": fn(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
+}
+
+/// A loaded driver with the first device's primary context current in the thread that made it.
+pub struct Cuda {
+    functions: Functions,
+}
+
+/// Device memory.
+#[derive(Clone, Copy)]
+pub struct DeviceBuffer {
+    address: u64,
+    bytes: usize,
+}
+
+/// A stream.
+#[derive(Clone, Copy)]
+pub struct Stream(Handle);
+
+/// A kernel `(u64, u64, u32, u32)`.
+#[derive(Clone, Copy)]
+pub struct Kernel(Handle);
+
+impl Cuda {
+    /// Loads the driver, initialises it and makes the first device's primary context current.
+    pub fn load(path: &Path) -> anyhow::Result<Cuda> {
+        let cuda = Cuda { functions: Functions::load(path)? };
+        let f = &cuda.functions;
+        let mut context = null_mut();
+        let mut device = 0;
+        // SAFETY: each out pointer is to a live variable of the right type.
+        unsafe {
+            cuda.check("cuInit", (f.init)(0))?;
+            cuda.check("cuDeviceGet", (f.device_get)(&mut device, 0))?;
+            cuda.check("cuDevicePrimaryCtxRetain", (f.primary_retain)(&mut context, device))?;
+            cuda.check("cuCtxSetCurrent", (f.set_current)(context))?;
+        }
+        Ok(cuda)
+    }
+
+    fn check(&self, call: &str, status: Status) -> anyhow::Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut name = null();
+        // SAFETY: the out pointer is valid; on success the name is a string that lives as long as the library.
+        let name = unsafe {
+            match (self.functions.error_name)(status, &mut name) {
+                0 if !name.is_null() => CStr::from_ptr(name).to_string_lossy().into_owned(),
+                _ => "unknown".to_owned(),
+            }
+        };
+        bail!("{call} gave {status} ({name})")
+    }
+
+    /// The first device's name.
+    pub fn device_name(&self) -> anyhow::Result<String> {
+        let mut name = [0u8; 256];
+        // SAFETY: the buffer has the length that is passed, one byte kept for the end.
+        let status = unsafe { (self.functions.device_name)(name.as_mut_ptr().cast(), 255, 0) };
+        self.check("cuDeviceGetName", status)?;
+        Ok(CStr::from_bytes_until_nul(&name)?.to_string_lossy().into_owned())
+    }
+
+    /// Allocates device memory.
+    pub fn alloc(&self, bytes: usize) -> anyhow::Result<DeviceBuffer> {
+        let mut address = 0;
+        // SAFETY: the out pointer is valid.
+        self.check("cuMemAlloc", unsafe { (self.functions.mem_alloc)(&mut address, bytes) })?;
+        Ok(DeviceBuffer { address, bytes })
+    }
+
+    /// Allocates pinned host memory, zeroed, which lives as long as the process.
+    pub fn pinned(&self, bytes: usize) -> anyhow::Result<&'static mut [u8]> {
+        let mut address = null_mut();
+        // SAFETY: the out pointer is valid.
+        self.check("cuMemHostAlloc", unsafe { (self.functions.host_alloc)(&mut address, bytes, 0) })?;
+        if address.is_null() {
+            bail!("cuMemHostAlloc gave success and no memory");
+        }
+        // SAFETY: the driver gave `bytes` bytes, which are never freed; written once before they are seen as a slice.
+        Ok(unsafe {
+            std::ptr::write_bytes(address.cast::<u8>(), 0, bytes);
+            std::slice::from_raw_parts_mut(address.cast(), bytes)
+        })
+    }
+
+    /// Makes a stream.
+    pub fn stream(&self) -> anyhow::Result<Stream> {
+        let mut stream = null_mut();
+        // SAFETY: the out pointer is valid; 1 is CU_STREAM_NON_BLOCKING.
+        self.check("cuStreamCreate", unsafe { (self.functions.stream_create)(&mut stream, 1) })?;
+        Ok(Stream(stream))
+    }
+
+    /// `cuMemGetInfo`.
+    pub fn mem_get_info(&self) -> anyhow::Result<()> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both out pointers are valid.
+        self.check("cuMemGetInfo", unsafe { (self.functions.mem_get_info)(&mut free, &mut total) })
+    }
+
+    /// `cuMemcpyHtoD` of all of `from`.
+    pub fn htod(&self, to: DeviceBuffer, from: &[u8]) -> anyhow::Result<()> {
+        assert!(from.len() <= to.bytes);
+        // SAFETY: `from` has this length, and so has the device memory.
+        self.check("cuMemcpyHtoD", unsafe {
+            (self.functions.htod)(to.address, from.as_ptr().cast(), from.len())
+        })
+    }
+
+    /// `cuMemcpyDtoH` that fills `to`.
+    pub fn dtoh(&self, to: &mut [u8], from: DeviceBuffer) -> anyhow::Result<()> {
+        assert!(to.len() <= from.bytes);
+        // SAFETY: `to` has this length, and so has the device memory.
+        self.check("cuMemcpyDtoH", unsafe {
+            (self.functions.dtoh)(to.as_mut_ptr().cast(), from.address, to.len())
+        })
+    }
+
+    /// `cuMemsetD32Async` of the buffer's first 32 words.
+    pub fn memset_async(&self, to: DeviceBuffer, value: u32, stream: Stream) -> anyhow::Result<()> {
+        assert!(to.bytes >= 128);
+        // SAFETY: the device memory has 32 words.
+        self.check("cuMemsetD32Async", unsafe {
+            (self.functions.memset_async)(to.address, value, 32, stream.0)
+        })
+    }
+
+    /// `cuCtxSynchronize`.
+    pub fn synchronize(&self) -> anyhow::Result<()> {
+        // SAFETY: no arguments.
+        self.check("cuCtxSynchronize", unsafe { (self.functions.synchronize)() })
+    }
+
+    /// Loads the kernel `name`, of parameters `(u64, u64, u32, u32)`, from PTX text.
+    pub fn kernel(&self, ptx: &str, name: &str) -> anyhow::Result<Kernel> {
+        let (ptx, name) = (CString::new(ptx)?, CString::new(name)?);
+        let (mut module, mut function) = (null_mut(), null_mut());
+        // SAFETY: text and name end with 0, and the out pointers are valid.
+        unsafe {
+            self.check("cuModuleLoadData", (self.functions.module_load)(&mut module, ptx.as_ptr().cast()))?;
+            self.check(
+                "cuModuleGetFunction",
+                (self.functions.module_function)(&mut function, module, name.as_ptr()),
+            )?;
+        }
+        Ok(Kernel(function))
+    }
+
+    /// `cuLaunchKernel` of one block of 32 threads.
+    pub fn launch(&self, kernel: Kernel, buffer: DeviceBuffer, stream: Stream) -> anyhow::Result<()> {
+        let (mut a, mut b, mut c, mut d) = (buffer.address, buffer.address, 32u32, 7u32);
+        let mut parameters: [*mut c_void; 4] =
+            [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast(), (&raw mut d).cast()];
+        // SAFETY: four pointers to live values of the kernel's parameter types; the kernel touches no memory.
+        let status = unsafe {
+            (self.functions.launch)(
+                kernel.0,
+                1,
+                1,
+                1,
+                32,
+                1,
+                1,
+                0,
+                stream.0,
+                parameters.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", status)
+    }
+}
