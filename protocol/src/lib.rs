@@ -7,6 +7,8 @@
 pub const WIRE_VERSION: u32 = 1;
 
 pub mod api;
+pub mod config;
+pub mod control;
 pub mod handle;
 pub mod image;
 pub mod wire;
