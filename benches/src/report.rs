@@ -161,8 +161,9 @@ pub fn table(report: &Report) -> String {
         text.push_str("|\n");
         if index == 0 {
             for (column, width) in widths.iter().enumerate() {
-                let rule = "-".repeat(*width);
-                text.push_str(&if column == 0 { format!("| {rule} ") } else { format!("| {rule}:") });
+                // A colon at the end of the rule sets the column to the right.
+                let (dashes, end) = if column == 0 { (*width, "") } else { (width.saturating_sub(1), ":") };
+                text.push_str(&format!("| {}{end} ", "-".repeat(dashes)));
             }
             text.push_str("|\n");
         }
