@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use gpupool_protocol::config::TransportChoice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::Transport;
 use crate::environment::{Environment, Place};
 use crate::os::{self, Signals};
 use crate::supervise::{self, Ending};
@@ -31,12 +31,11 @@ const LOCK_FILE: &str = "lock";
 
 /// Runs the program beside a private server and returns its exit status; a program ended by a signal ends this process
 /// by the same signal.
-pub fn run(
-    place: &Place,
-    environment: Environment,
-    transport: Transport,
-    program: &[OsString],
-) -> anyhow::Result<u8> {
+pub fn run(place: &Place, mut environment: Environment, program: &[OsString]) -> anyhow::Result<u8> {
+    // The token of another server means nothing to a private one.
+    environment.remove("GPUPOOL_TOKEN");
+    environment.remove("GPUPOOL_TOKEN_FILE");
+    let transport = environment.client_config()?.transport;
     let signals = Signals::block().context("cannot block signals")?;
     let ending = {
         let mut server = Server::start(place, &signals)?;
@@ -56,13 +55,12 @@ pub fn run(
 fn run_beside(
     server: &mut Server,
     mut environment: Environment,
-    transport: Transport,
+    transport: TransportChoice,
     program: &[OsString],
     signals: &Signals,
 ) -> anyhow::Result<Ending> {
     environment.set("GPUPOOL_SERVER", server.address(transport));
     environment.set("GPUPOOL_TOKEN_FILE", &server.token_file);
-    environment.remove("GPUPOOL_TOKEN");
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     environment.apply(&mut command);
@@ -153,10 +151,10 @@ impl Server {
     }
 
     /// The value of `GPUPOOL_SERVER` for a transport.
-    fn address(&self, transport: Transport) -> String {
+    fn address(&self, transport: TransportChoice) -> String {
         match transport {
-            Transport::Tcp => self.tcp.clone(),
-            Transport::Auto | Transport::Shm => format!("unix:{}", self.unix),
+            TransportChoice::Tcp => self.tcp.clone(),
+            TransportChoice::Auto | TransportChoice::Shm => format!("unix:{}", self.unix),
         }
     }
 

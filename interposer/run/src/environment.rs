@@ -5,13 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
-use serde::Deserialize;
-
-use crate::Transport;
-
-/// The machine-wide client configuration; environment variables come first.
-const CLIENT_CONFIG: &str = "/etc/gpupool/client.toml";
+use gpupool_protocol::config::{ClientConfig, DEFAULT_FILE};
+use gpupool_protocol::control::ServerAddress;
 
 /// Where the installed parts of gpupool lie.
 pub struct Place {
@@ -80,30 +75,33 @@ impl Environment {
         }
     }
 
-    /// Passes the server named on the command line on, or makes sure that one is configured elsewhere.
+    /// The client configuration that the program will find: its variables, then the configuration file.
+    pub fn client_config(&self) -> anyhow::Result<ClientConfig> {
+        let changed = |name: &str| self.changes.iter().rev().find(|(changed, _)| *changed == name);
+        let config = ClientConfig::load_with(|name| match changed(name) {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os(name),
+        })?;
+        Ok(config)
+    }
+
+    /// Passes the server of the command line on, or makes sure that one is configured elsewhere.
     pub fn choose_server(&mut self, server: Option<&str>, token_file: Option<&Path>) -> anyhow::Result<()> {
         if let Some(file) = token_file {
             // The program may change its directory before it first calls CUDA.
-            let file = std::path::absolute(file).context("cannot make the token file's path absolute")?;
-            if !file.is_file() {
-                bail!("the token file {} does not exist or is no file", file.display());
-            }
-            self.set("GPUPOOL_TOKEN_FILE", file);
+            self.set(
+                "GPUPOOL_TOKEN_FILE",
+                std::path::absolute(file).context("cannot resolve the token file's path")?,
+            );
             self.remove("GPUPOOL_TOKEN");
         }
         if let Some(server) = server {
-            check_server(server)?;
-            self.set("GPUPOOL_SERVER", absolute_server(server)?);
-            return Ok(());
+            self.set("GPUPOOL_SERVER", absolute(server)?.to_string());
         }
-        let variable = std::env::var("GPUPOOL_SERVER").unwrap_or_default();
-        if !variable.is_empty() {
-            return check_server(&variable).context("in GPUPOOL_SERVER");
-        }
-        if configured_server(Path::new(CLIENT_CONFIG))?.is_none() {
+        if self.client_config()?.server.is_none() {
             bail!(
                 "no pool server is configured: give --server HOST:PORT, set GPUPOOL_SERVER, write `server = \"HOST:PORT\"` \
-                 into {CLIENT_CONFIG}, or use --embedded for a private server whose GPU is this machine's CPU"
+                 into {DEFAULT_FILE}, or use --embedded for a private server whose GPU is this machine's CPU"
             );
         }
         Ok(())
@@ -124,54 +122,16 @@ fn prepend(first: &OsStr, rest: Option<OsString>, separators: &[char]) -> anyhow
     Ok(list)
 }
 
-/// Checks the form of a server address: `HOST:PORT` or `unix:PATH`.
-fn check_server(server: &str) -> anyhow::Result<()> {
-    let good = match server.strip_prefix("unix:") {
-        Some(path) => !path.is_empty(),
-        None => server
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)),
+/// A server address; unlike in a variable, a relative path after `unix:` is taken from the current directory.
+fn absolute(server: &str) -> anyhow::Result<ServerAddress> {
+    let address = match server.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => {
+            let path = std::path::absolute(path).context("cannot resolve the socket's path")?;
+            format!("unix:{}", path.display()).parse()
+        }
+        _ => server.parse(),
     };
-    if !good {
-        bail!("'{server}' names no server: it must be HOST:PORT or unix:PATH");
-    }
-    Ok(())
-}
-
-/// Makes the path of `unix:PATH` absolute: the program may change its directory before it first calls CUDA.
-fn absolute_server(server: &str) -> anyhow::Result<OsString> {
-    let Some(path) = server.strip_prefix("unix:") else { return Ok(server.into()) };
-    let mut address = OsString::from("unix:");
-    address.push(std::path::absolute(path).context("cannot make the socket's path absolute")?);
-    Ok(address)
-}
-
-/// The `server` entry of a client configuration; `None` when there is no such file or entry.
-fn configured_server(file: &Path) -> anyhow::Result<Option<String>> {
-    // Only the one entry that is needed: the interposer, which reads the whole file, judges the others.
-    #[derive(Deserialize)]
-    struct ClientConfig {
-        server: Option<String>,
-    }
-    let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
-    };
-    let config: ClientConfig = toml::from_str(&text)
-        .with_context(|| format!("{} is not a valid client configuration", file.display()))?;
-    Ok(config.server.filter(|server| !server.is_empty()))
-}
-
-/// The transport that `GPUPOOL_TRANSPORT` asks for.
-pub fn transport_from_variable() -> anyhow::Result<Option<Transport>> {
-    match std::env::var("GPUPOOL_TRANSPORT") {
-        Ok(name) if !name.is_empty() => match Transport::from_str(&name, false) {
-            Ok(transport) => Ok(Some(transport)),
-            Err(_) => bail!("GPUPOOL_TRANSPORT is '{name}': it must be auto, shm or tcp"),
-        },
-        _ => Ok(None),
-    }
+    Ok(address?)
 }
 
 #[cfg(test)]
@@ -194,33 +154,22 @@ mod tests {
     }
 
     #[test]
-    fn server_addresses() {
-        for good in ["host:1", "10.0.0.1:65535", "[::1]:4040", "unix:/run/gpupool.sock", "unix:s"] {
-            assert!(check_server(good).is_ok(), "{good}");
-        }
-        for bad in ["", "host", "host:", ":4040", "host:0", "host:65536", "host:x", "unix:"] {
-            assert!(check_server(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn a_relative_socket_becomes_absolute() {
-        let address = absolute_server("unix:dir/s").unwrap();
         let expected = std::env::current_dir().unwrap().join("dir/s");
-        assert_eq!(address, OsString::from(format!("unix:{}", expected.display())));
-        assert_eq!(absolute_server("host:1").unwrap(), "host:1");
+        assert_eq!(absolute("unix:dir/s").unwrap(), ServerAddress::Unix(expected));
+        assert_eq!(absolute("host:1").unwrap().to_string(), "host:1");
+        assert!(absolute("unix:").is_err());
     }
 
     #[test]
-    fn client_configuration() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("client.toml");
-        assert_eq!(configured_server(&file).unwrap(), None);
-        std::fs::write(&file, "transport = \"tcp\"\n").unwrap();
-        assert_eq!(configured_server(&file).unwrap(), None);
-        std::fs::write(&file, "server = \"h:1\"\ntransport = \"tcp\"\n").unwrap();
-        assert_eq!(configured_server(&file).unwrap().as_deref(), Some("h:1"));
-        std::fs::write(&file, "server = [").unwrap();
-        assert!(configured_server(&file).is_err());
+    fn what_the_program_will_find_counts() {
+        let mut environment = Environment { changes: Vec::new() };
+        environment.set("GPUPOOL_CONFIG", "/dev/null");
+        environment.remove("GPUPOOL_SERVER");
+        assert_eq!(environment.client_config().unwrap().server, None);
+        environment.set("GPUPOOL_SERVER", "host:1");
+        assert_eq!(environment.client_config().unwrap().server.unwrap().to_string(), "host:1");
+        environment.set("GPUPOOL_TRANSPORT", "pigeon");
+        assert!(environment.client_config().is_err());
     }
 }

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use anyhow::Context;
 use clap::{Parser, ValueEnum};
 
 use environment::{Environment, Place};
@@ -46,26 +47,12 @@ struct Arguments {
     program: Vec<OsString>,
 }
 
-/// The transports that a user may ask for.
+/// The transports that a user may ask for: the values of `GPUPOOL_TRANSPORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// The best that the server offers.
+enum Transport {
     Auto,
-    /// Memory shared with a server on the same host.
     Shm,
-    /// A TCP connection.
     Tcp,
-}
-
-impl Transport {
-    /// The value of `GPUPOOL_TRANSPORT`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Auto => "auto",
-            Transport::Shm => "shm",
-            Transport::Tcp => "tcp",
-        }
-    }
 }
 
 /// Exit status for pool-run's own failures before the program starts, away from what programs commonly use.
@@ -94,15 +81,12 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<u8> {
     let place = Place::find()?;
     let mut environment = Environment::for_interposer(&place)?;
-    let transport = match arguments.transport {
-        Some(transport) => Some(transport),
-        None => environment::transport_from_variable()?,
-    };
-    if let Some(transport) = transport {
-        environment.set("GPUPOOL_TRANSPORT", transport.name());
+    if let Some(transport) = arguments.transport {
+        let value = transport.to_possible_value().context("a transport without a name")?;
+        environment.set("GPUPOOL_TRANSPORT", value.get_name());
     }
     if arguments.embedded {
-        return embedded::run(&place, environment, transport.unwrap_or(Transport::Auto), &arguments.program);
+        return embedded::run(&place, environment, &arguments.program);
     }
     environment.choose_server(arguments.server.as_deref(), arguments.token_file.as_deref())?;
     let mut command = Command::new(&arguments.program[0]);
