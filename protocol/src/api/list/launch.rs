@@ -12,6 +12,7 @@ hand post cuLaunchKernel | cuLaunchKernel_ptsz(function: CUfunction, grid_x: u32
 hand post cuLaunchKernelEx | cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void) using launch;
 hand post cuLaunchCooperativeKernel | cuLaunchCooperativeKernel_ptsz(function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, dynamic_shared: u32, stream: CUstream, parameters: *mut *mut c_void) using launch;
 hand post cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: CUstream, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void) using host_function, callback_done;
+hand post cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz(stream: CUstream, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void, sync_mode: u32) using host_function, callback_done;
 hand post cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: CUstream, function: Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>, data: *mut c_void, flags: u32) using host_function, callback_done;
 
     }};

@@ -47,12 +47,14 @@ hand call cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, libra
 local cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel);
 local cuKernelGetLibrary(library: *mut CUlibrary, kernel: CUkernel);
 local cuKernelGetName(name: *mut *const c_char, kernel: CUkernel);
+local cuKernelGetParamCount(kernel: CUkernel, count: *mut usize);
 local cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize);
 hand call cuKernelGetAttribute(value: *mut i32, attribute: u32, kernel: CUkernel, device: i32) using function_get_attribute;
 hand call cuKernelSetAttribute(attribute: u32, value: i32, kernel: CUkernel, device: i32) using function_set_attribute;
 hand call cuKernelSetCacheConfig(kernel: CUkernel, config: u32, device: i32) using function_set_cache;
 local cuFuncGetModule(module: *mut CUmodule, function: CUfunction);
 local cuFuncGetName(name: *mut *const c_char, function: CUfunction);
+local cuFuncGetParamCount(function: CUfunction, count: *mut usize);
 local cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
 hand call cuFuncGetAttribute(value: *mut i32, attribute: u32, function: CUfunction) using function_get_attribute;
 hand call cuFuncSetAttribute(function: CUfunction, attribute: u32, value: i32) using function_set_attribute;
