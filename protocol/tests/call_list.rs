@@ -11,7 +11,7 @@ macro_rules! count_symbols {
 macro_rules! count_records {
     ($({ $number:literal $class:ident $pace:ident $body:ident $origin:ident $name:ident
          ($($param:ident: $kind:ty [$extent:expr]),*) })*) => {
-        [$(($number, stringify!($class), stringify!($pace), stringify!($name), [$(stringify!($kind)),*].len() as usize)),*]
+        [$(($number, stringify!($class), stringify!($pace), stringify!($name), (&[$(stringify!($kind)),*] as &[&str]).len())),*]
     };
 }
 
