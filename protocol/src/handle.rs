@@ -1,22 +1,257 @@
-//! Names that the client gives to objects of the worker.
+//! Names for driver objects, made by the client so that creating one needs no answer.
+//!
+//! A handle is a dense index and a generation. The worker's table for each kind is a vector that accepts only an
+//! index that is free or next in line, so a client cannot make it large by one message.
 
-/// The table that a handle belongs to. Append only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+use std::sync::{Mutex, PoisonError};
+
+/// What a handle names. Each kind has indices of its own. The numbers are part of the wire: append only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-#[non_exhaustive]
 pub enum Kind {
-    /// Contexts.
-    Context,
-    /// Streams.
-    Stream,
-    /// Events.
-    Event,
-    /// Modules.
-    Module,
-    /// Libraries.
-    Library,
-    /// Functions and kernels.
-    Function,
-    /// Memory pools.
-    MemPool,
+    /// `CUcontext`.
+    Context = 0,
+    /// `CUstream`.
+    Stream = 1,
+    /// `CUevent`.
+    Event = 2,
+    /// `CUmodule`.
+    Module = 3,
+    /// `CUlibrary`.
+    Library = 4,
+    /// `CUfunction` and `CUkernel`: CUDA lets one stand for the other.
+    Function = 5,
+    /// `CUmemoryPool`.
+    MemPool = 6,
+    /// `CUarray` and `CUmipmappedArray`.
+    Array = 7,
+    /// `CUtexObject`. Device code sees its value, so it is the driver's own; listed to name the kind.
+    TexObject = 8,
+    /// `CUsurfObject`. As `TexObject`.
+    SurfObject = 9,
+    /// `CUgraph`.
+    Graph = 10,
+    /// `CUgraphNode`.
+    GraphNode = 11,
+    /// `CUgraphExec`.
+    GraphExec = 12,
+    /// `CUlinkState`.
+    Link = 13,
+    /// `CUmemGenericAllocationHandle`.
+    MemHandle = 14,
+    /// `CUexternalMemory`.
+    ExternalMemory = 15,
+    /// `CUexternalSemaphore`.
+    ExternalSemaphore = 16,
+    /// `CUgreenCtx`.
+    GreenContext = 17,
+}
+
+impl Kind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 18;
+}
+
+/// An index (low half) and a generation (high half, from 1). As a 64-bit value it is therefore never 0, 1 or 2, which
+/// CUDA uses for its default streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// Place in the worker's table.
+    pub index: u32,
+    /// How often that place has been used.
+    pub generation: u32,
+}
+
+impl Handle {
+    /// The 64-bit value that stands on the wire and that the program sees.
+    pub const fn to_bits(self) -> u64 {
+        self.index as u64 | (self.generation as u64) << 32
+    }
+
+    /// A handle from its 64-bit value; `None` if no handle has that value.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        let handle = Self { index: bits as u32, generation: (bits >> 32) as u32 };
+        if handle.generation == 0 { None } else { Some(handle) }
+    }
+}
+
+/// Makes the handles of one kind, on the client. Safe to use from many threads.
+#[derive(Debug, Default)]
+pub struct HandleSource {
+    state: Mutex<Source>,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    next: u32,
+    /// Given back, with the generation that they had.
+    free: Vec<Handle>,
+}
+
+impl HandleSource {
+    /// No handle made yet.
+    pub const fn new() -> Self {
+        Self { state: Mutex::new(Source { next: 0, free: Vec::new() }) }
+    }
+
+    /// A new handle, or `None` when 2³² are in use. The record that creates the object must be posted under the same
+    /// lock, or after this call with no other creation of the kind in between: see [`HandleSource::make_with`].
+    pub fn make(&self) -> Option<Handle> {
+        self.make_with(|handle| handle)
+    }
+
+    /// A new handle, with `post` run before any other thread gets one. The worker accepts only "free or next in
+    /// line", so handles must come to it in the order in which they were made.
+    pub fn make_with<R>(&self, post: impl FnOnce(Handle) -> R) -> Option<R> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = match state.free.pop() {
+            Some(Handle { index, generation }) => Handle { index, generation: generation + 1 },
+            None => {
+                let index = state.next;
+                state.next = index.checked_add(1)?;
+                Handle { index, generation: 1 }
+            }
+        };
+        Some(post(handle))
+    }
+
+    /// Gives a handle back, after the record that destroys its object has been posted. One whose generation cannot
+    /// grow is never used again.
+    pub fn give_back(&self, handle: Handle) {
+        if handle.generation < u32::MAX {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner).free.push(handle);
+        }
+    }
+}
+
+/// Why a handle cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadHandle {
+    /// Nothing has this value (never made, destroyed, or of another kind): a fault of the program.
+    #[error("the handle names nothing")]
+    Unknown,
+    /// Creating the object failed with this CUDA error.
+    #[error("the object could not be created (CUDA error {0})")]
+    Poisoned(u32),
+}
+
+/// A new handle that no client of ours makes: its index is neither free nor next in line, or its generation is not
+/// above the last one. It ends the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("handle {index}/{generation} is neither free nor next in line")]
+pub struct OutOfLine {
+    /// The handle's index.
+    pub index: u32,
+    /// The handle's generation.
+    pub generation: u32,
+}
+
+/// The objects of one kind, on the worker.
+#[derive(Debug)]
+pub struct HandleTable<T> {
+    places: Vec<Place<T>>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    entry: Entry<T>,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    Free,
+    Poisoned(u32),
+    Live(T),
+}
+
+impl<T> Default for HandleTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> HandleTable<T> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { places: Vec::new() }
+    }
+
+    /// Enters a new object.
+    pub fn insert(&mut self, handle: Handle, object: T) -> Result<(), OutOfLine> {
+        self.enter(handle, Entry::Live(object))
+    }
+
+    /// Enters a handle whose object could not be created: using it gives `code`.
+    pub fn poison(&mut self, handle: Handle, code: u32) -> Result<(), OutOfLine> {
+        self.enter(handle, Entry::Poisoned(code))
+    }
+
+    /// Whether [`HandleTable::insert`] would take this handle. To be asked before the object is created.
+    pub fn accepts(&self, handle: Handle) -> Result<(), OutOfLine> {
+        let Handle { index, generation } = handle;
+        let fine = match self.places.get(index as usize) {
+            Some(place) => matches!(place.entry, Entry::Free) && generation > place.generation,
+            None => index as usize == self.places.len() && generation > 0,
+        };
+        if fine { Ok(()) } else { Err(OutOfLine { index, generation }) }
+    }
+
+    fn enter(&mut self, handle: Handle, entry: Entry<T>) -> Result<(), OutOfLine> {
+        self.accepts(handle)?;
+        let place = Place { generation: handle.generation, entry };
+        match self.places.get_mut(handle.index as usize) {
+            Some(old) => *old = place,
+            None => self.places.push(place),
+        }
+        Ok(())
+    }
+
+    /// The object that `handle` names.
+    pub fn get(&self, handle: Handle) -> Result<&T, BadHandle> {
+        match self.places.get(handle.index as usize) {
+            Some(place) if place.generation == handle.generation => match &place.entry {
+                Entry::Live(object) => Ok(object),
+                Entry::Poisoned(code) => Err(BadHandle::Poisoned(*code)),
+                Entry::Free => Err(BadHandle::Unknown),
+            },
+            _ => Err(BadHandle::Unknown),
+        }
+    }
+
+    /// As [`HandleTable::get`], to change it.
+    pub fn get_mut(&mut self, handle: Handle) -> Result<&mut T, BadHandle> {
+        match self.places.get_mut(handle.index as usize) {
+            Some(place) if place.generation == handle.generation => match &mut place.entry {
+                Entry::Live(object) => Ok(object),
+                Entry::Poisoned(code) => Err(BadHandle::Poisoned(*code)),
+                Entry::Free => Err(BadHandle::Unknown),
+            },
+            _ => Err(BadHandle::Unknown),
+        }
+    }
+
+    /// Takes the object out and frees its place. A poisoned handle's place is freed as well.
+    pub fn remove(&mut self, handle: Handle) -> Result<T, BadHandle> {
+        match self.places.get_mut(handle.index as usize) {
+            Some(place) if place.generation == handle.generation => {
+                match std::mem::replace(&mut place.entry, Entry::Free) {
+                    Entry::Live(object) => Ok(object),
+                    Entry::Poisoned(code) => Err(BadHandle::Poisoned(code)),
+                    Entry::Free => Err(BadHandle::Unknown),
+                }
+            }
+            _ => Err(BadHandle::Unknown),
+        }
+    }
+
+    /// All live objects with their handles, in the order of their indices.
+    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        self.places.iter().enumerate().filter_map(|(index, place)| match &place.entry {
+            Entry::Live(object) => {
+                Some((Handle { index: index as u32, generation: place.generation }, object))
+            }
+            _ => None,
+        })
+    }
 }

@@ -1,3 +1,29 @@
 //! Records, the command ring, reply slots and the completion board.
+//!
+//! [`client::ClientLink`] and [`worker::WorkerLink`] are the two ends, over any [`crate::transport`]. Below them, each
+//! with one subject: [`layout`] (all numbers), [`ring`] (arithmetic), [`producer`] and [`consumer`] (the two sides of
+//! the ring), [`sleep`] (the wake-up handshake), [`memory`] (regions; the only unsafe code), [`state`] (errors, waits).
 
+pub mod atomics;
+pub mod client;
+pub mod client_chunks;
 pub mod codec;
+pub mod consumer;
+mod flusher;
+pub mod layout;
+pub mod memory;
+pub mod pool;
+pub mod producer;
+pub mod ring;
+pub mod sleep;
+pub mod state;
+pub mod worker;
+
+pub use client::{CallHead, ClientLink, PendingCall, Reply};
+pub use client_chunks::{DownChunk, UpChunk};
+pub use layout::Head;
+pub use state::{LinkError, LongWait, WaitKind};
+pub use worker::{Receiver, Record, Replier, WorkerLink};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Reading the frames of the TCP transport: {offset u32, length u32, bytes}, little-endian, applied to the incoming
+//! region in order. A frame of eight bytes at a multiple of eight is a word and is stored atomically.
+
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Release;
+
+use crate::wire::memory::Region;
+use crate::wire::state::LinkError;
+
+/// Bytes before a frame's own.
+pub const HEADER_BYTES: usize = 8;
+
+const BUFFER_BYTES: usize = 64 * 1024;
+/// With this much of a frame outstanding and nothing buffered, it is received straight into the region.
+const DIRECT_MIN: usize = 8 * 1024;
+
+/// A frame's header.
+pub fn header(offset: u32, len: usize) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..4].copy_from_slice(&offset.to_le_bytes());
+    bytes[4..].copy_from_slice(&(len as u32).to_le_bytes());
+    bytes
+}
+
+/// What has come in and is not applied yet.
+pub struct FrameReader {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    frame: Frame,
+}
+
+/// The rest of the frame that is being applied; no bytes: a header comes next.
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    offset: u32,
+    left: usize,
+}
+
+impl Frame {
+    fn is_word(&self) -> bool {
+        self.left == 8 && self.offset.is_multiple_of(8)
+    }
+}
+
+impl FrameReader {
+    /// A reader at the start of a connection.
+    pub fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, frame: Frame::default() }
+    }
+
+    /// Reads once, without waiting, and applies what is complete. `Ok(false)`: nothing had come.
+    pub fn pump(&mut self, socket: BorrowedFd<'_>, region: &Region) -> Result<bool, LinkError> {
+        let direct = self.start == self.end && self.frame.left >= DIRECT_MIN;
+        let got = if direct {
+            region.receive(socket, self.frame.offset, self.frame.left)
+        } else {
+            let room = &mut self.buffer[self.end..];
+            rustix::net::recv(socket, room, rustix::net::RecvFlags::DONTWAIT)
+                .map(|(got, _)| got)
+                .map_err(std::io::Error::from)
+        };
+        match got {
+            Ok(0) => Err(LinkError::Closed),
+            Ok(got) if direct => {
+                self.frame.offset += got as u32;
+                self.frame.left -= got;
+                Ok(true)
+            }
+            Ok(got) => {
+                self.end += got;
+                self.apply(region)?;
+                Ok(true)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => Err(LinkError::Closed),
+            Err(e) => Err(LinkError::system("reading the data connection", e)),
+        }
+    }
+
+    /// Applies the buffered bytes as far as they go; fewer than 16 are left over.
+    fn apply(&mut self, region: &Region) -> Result<(), LinkError> {
+        loop {
+            let have = &self.buffer[self.start..self.end];
+            if self.frame.left == 0 {
+                let Some((head, _)) = have.split_first_chunk::<HEADER_BYTES>() else { break };
+                self.frame = parse(head, region)?;
+                self.start += HEADER_BYTES;
+            } else if self.frame.is_word() {
+                let Some((word, _)) = have.split_first_chunk::<8>() else { break };
+                region.word64(self.frame.offset).store(u64::from_le_bytes(*word), Release);
+                self.frame.left = 0;
+                self.start += 8;
+            } else {
+                let now = have.len().min(self.frame.left);
+                if now == 0 {
+                    break;
+                }
+                region.copy_in(self.frame.offset, &have[..now]);
+                // Stays a plain frame although eight bytes may be left of it: `is_word` then stores the same bytes.
+                self.frame.offset += now as u32;
+                self.frame.left -= now;
+                self.start += now;
+            }
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        Ok(())
+    }
+}
+
+fn parse(head: &[u8; HEADER_BYTES], region: &Region) -> Result<Frame, LinkError> {
+    let offset = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let left = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if left == 0 || !region.holds(offset, left) {
+        return Err(LinkError::protocol(format!(
+            "a frame of {left} bytes at {offset} is outside the region"
+        )));
+    }
+    Ok(Frame { offset, left })
+}

@@ -1,0 +1,138 @@
+//! How ranges of memory get to the peer, and how a thread waits for the peer's.
+//!
+//! Each side owns one region that it writes (*outgoing*) and looks at a copy of the other's (*incoming*). A transport
+//! puts pieces into the peer's copy in order, wakes the peer, and lets a thread wait until something incoming may have
+//! changed. That is all: records, slots and chunks are known only to [`crate::wire`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::wire::memory::Region;
+use crate::wire::state::{LinkError, LinkState};
+
+mod frames;
+pub mod shm;
+pub mod tcp;
+
+/// Something that the peer shall see. Pieces of one push, and pushes of one thread, become visible in order.
+#[derive(Debug, Clone, Copy)]
+pub enum Piece<'a> {
+    /// Bytes that already stand in the outgoing region.
+    Range {
+        /// Where.
+        offset: u32,
+        /// How many.
+        len: u32,
+    },
+    /// Bytes from elsewhere, for this place of the peer's copy. They need not come to stand in our own.
+    Bytes {
+        /// Where.
+        offset: u32,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// One 64-bit word, stored atomically (Release) after all that was pushed before it.
+    Word {
+        /// Where, a multiple of 8.
+        offset: u32,
+        /// What.
+        value: u64,
+    },
+}
+
+/// When pieces must go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// With the next push that is `Now`.
+    Later,
+    /// At once.
+    Now,
+}
+
+/// On what a thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// The side's bell, for everything but replies.
+    Bell,
+    /// A reply slot of the client, so that one answer does not wake every thread.
+    Slot(u32),
+}
+
+/// One end of a link.
+pub trait Transport: Send + Sync {
+    /// Whether the peer maps the same pages: then what this side stores in its region is seen at once, and only
+    /// [`Transport::ring`] remains to be done.
+    fn mapped(&self) -> bool;
+
+    /// Makes `pieces` visible to the peer.
+    fn push(&self, pieces: &[Piece<'_>], when: When) -> Result<(), LinkError>;
+
+    /// Wakes the peer's threads that sleep at `point`, if any.
+    fn ring(&self, point: Point);
+
+    /// Waits until `ready` holds, the link breaks (`Err`), or `until` has come (`Ok(false)`). `ready` looks only at
+    /// the incoming region and does not call the transport.
+    fn wait(&self, point: Point, ready: &dyn Fn() -> bool, until: Option<Instant>)
+    -> Result<bool, LinkError>;
+
+    /// Takes what has come in, without waiting, for those who poll words of the incoming region; notices a peer that
+    /// has gone.
+    fn look(&self) -> Result<(), LinkError>;
+
+    /// Breaks the link for good and wakes everybody here and, as the connection ends, there.
+    fn break_with(&self, reason: LinkError);
+
+    /// The shared state of this end.
+    fn state(&self) -> &Arc<LinkState>;
+}
+
+/// A transport with the two regions that it works on.
+pub struct End {
+    /// The transport.
+    pub transport: Arc<dyn Transport>,
+    /// What the peer writes.
+    pub incoming: Arc<Region>,
+    /// What this side writes.
+    pub outgoing: Arc<Region>,
+}
+
+/// Which side of the link this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The interposer.
+    Client,
+    /// The worker.
+    Worker,
+}
+
+/// How long a waiting thread spins before it sleeps. Where cores are few, the spinning thread keeps the one that it
+/// waits for from running.
+pub(crate) fn spin_time() -> Duration {
+    static MICROS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    Duration::from_micros(*MICROS.get_or_init(|| match cores() {
+        1 => 0,
+        2 | 3 => 20,
+        _ => 50,
+    }))
+}
+
+/// Spins on `ready` for at most `time`.
+pub(crate) fn spin(ready: &dyn Fn() -> bool, time: Duration) -> bool {
+    const LOOKS_PER_CLOCK: u32 = 32;
+    if time.is_zero() {
+        return ready();
+    }
+    let start = Instant::now();
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if start.elapsed() >= time {
+            return false;
+        }
+    }
+}

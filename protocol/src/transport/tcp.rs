@@ -1,0 +1,333 @@
+//! The transport that works everywhere: pieces go as frames {offset u32, length u32, bytes} over one TCP connection.
+//!
+//! There is no reading thread. The thread that waits reads the socket itself; if several wait, one holds the *baton*,
+//! applies what comes for all of them, and passes the baton on when it leaves. So a call over TCP costs no hop from
+//! thread to thread. A thread that cannot write because the peer's buffers are full reads meanwhile (two sides that
+//! both only write would wait for each other for ever).
+
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::frames::{FrameReader, HEADER_BYTES, header};
+use super::{End, Piece, Point, Side, Transport, When};
+use crate::wire::layout::{down, up};
+use crate::wire::memory::{Part, Region, send_parts};
+use crate::wire::state::{LONG_WAIT, LinkError, LinkState, LongWait, WaitKind};
+
+/// Frames up to this length are gathered in a buffer; longer ones go straight from where they are.
+const GATHER_MAX: usize = 16 * 1024;
+/// Longer pieces are cut, so that other threads' small frames get their turn in between.
+const FRAME_MAX: usize = 128 * 1024;
+/// How long a thread that cannot write sleeps when another one reads.
+const BLOCKED_SLICE: Duration = Duration::from_millis(1);
+
+/// One end of the connection.
+pub struct Tcp {
+    socket: TcpStream,
+    incoming: Arc<Region>,
+    outgoing: Arc<Region>,
+    state: Arc<LinkState>,
+    spin: Duration,
+    /// Frames that are to be sent; whoever holds the lock is the only one that writes to the socket.
+    writer: Mutex<Vec<u8>>,
+    /// Whether some thread reads.
+    baton: Mutex<bool>,
+    changed: Condvar,
+    /// Threads that wait for the baton's holder.
+    waiters: AtomicU32,
+    /// Used by the baton's holder only, so never contended.
+    reader: Mutex<FrameReader>,
+}
+
+/// An end over a connected socket.
+pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
+    let setup = |error: io::Error| LinkError::system("preparing the data connection", error);
+    socket.set_nodelay(true).map_err(setup)?;
+    let region = |len| Region::private(len).map(Arc::new).map_err(|e| LinkError::system("getting memory", e));
+    let (incoming, outgoing) = match side {
+        Side::Client => (region(down::BYTES)?, region(up::BYTES)?),
+        Side::Worker => (region(up::BYTES)?, region(down::BYTES)?),
+    };
+    let transport = Arc::new(Tcp {
+        socket,
+        incoming: incoming.clone(),
+        outgoing: outgoing.clone(),
+        state: Arc::default(),
+        spin: super::spin_time(),
+        writer: Mutex::default(),
+        baton: Mutex::new(false),
+        changed: Condvar::new(),
+        waiters: AtomicU32::new(0),
+        reader: Mutex::new(FrameReader::new()),
+    });
+    Ok(End { transport, incoming, outgoing })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tcp {
+    /// Sends all of `parts`; `what is gathered` is part of them. Only with the writer's lock.
+    fn send(&self, parts: &[Part<'_>]) -> Result<(), LinkError> {
+        let whole: usize = parts.iter().map(Part::len).sum();
+        let mut sent = 0;
+        let mut blocked = None;
+        while sent < whole {
+            self.state.check()?;
+            match send_parts(self.socket.as_fd(), parts, sent) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.read_while_blocked(&mut blocked),
+                Err(e) => return Err(self.lost("writing to the data connection", e)),
+            }
+        }
+        if blocked.is_some() {
+            self.state.waited();
+        }
+        Ok(())
+    }
+
+    /// The peer takes nothing: wait until it does, and take what it sends meanwhile.
+    fn read_while_blocked(&self, since: &mut Option<(Instant, Instant)>) {
+        let now = Instant::now();
+        let (start, report) = since.get_or_insert((now, now + LONG_WAIT));
+        if now >= *report {
+            *report = now + LONG_WAIT;
+            self.state.still_waiting(LongWait { kind: WaitKind::Send, since: *start });
+        }
+        let mut baton = lock(&self.baton);
+        if *baton {
+            drop(baton);
+            self.poll(PollFlags::OUT, Some(BLOCKED_SLICE));
+            return;
+        }
+        *baton = true;
+        drop(baton);
+        let ready = self.poll(PollFlags::IN | PollFlags::OUT, Some(LONG_WAIT));
+        if ready.contains(PollFlags::IN) {
+            self.take_incoming();
+        }
+        self.pass_baton();
+    }
+
+    /// Waits until the socket is ready for `what`, and says for which part of it. No flags: not yet.
+    fn poll(&self, what: PollFlags, timeout: Option<Duration>) -> PollFlags {
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let mut fds = [PollFd::new(&self.socket, what)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(n) if n > 0 => fds[0].revents(),
+            _ => PollFlags::empty(),
+        }
+    }
+
+    /// Reads once without waiting and applies what came. Only with the baton. Returns whether anything came.
+    fn take_incoming(&self) -> bool {
+        match lock(&self.reader).pump(self.socket.as_fd(), &self.incoming) {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => {
+                self.break_with(error);
+            }
+        }
+        // As in the sleep handshake: what was applied, then a look for waiters; they count themselves, then look.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            drop(lock(&self.baton));
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    fn pass_baton(&self) {
+        *lock(&self.baton) = false;
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The baton's holder reads until it is ready or its time has come.
+    fn read_until(&self, ready: &dyn Fn() -> bool, until: Option<Instant>) {
+        let start = Instant::now();
+        while !ready() && self.state.broken().is_none() {
+            if self.take_incoming() {
+                continue;
+            }
+            if start.elapsed() < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return;
+            }
+            self.poll(PollFlags::IN, left);
+        }
+    }
+
+    fn lost(&self, doing: &str, error: io::Error) -> LinkError {
+        let reason = match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+                LinkError::Closed
+            }
+            _ => LinkError::system(doing, error),
+        };
+        self.break_with(reason.clone());
+        self.state.broken().cloned().unwrap_or(reason)
+    }
+
+    /// One piece above [`GATHER_MAX`] or its part: what was gathered before it goes first, in the same call.
+    fn send_long(&self, part: Part<'_>, offset: u32) -> Result<(), LinkError> {
+        let mut gathered = lock(&self.writer);
+        let head = header(offset, part.len());
+        let result = self.send(&[Part::Bytes(&gathered), Part::Bytes(&head), part]);
+        gathered.clear();
+        result
+    }
+
+    fn push_long(&self, piece: &Piece<'_>) -> Result<(), LinkError> {
+        match *piece {
+            Piece::Range { offset, len } => {
+                for at in (0..len).step_by(FRAME_MAX) {
+                    let part = Part::Region(&self.outgoing, offset + at, FRAME_MAX.min((len - at) as usize));
+                    self.send_long(part, offset + at)?;
+                }
+            }
+            Piece::Bytes { offset, bytes } => {
+                for (number, part) in bytes.chunks(FRAME_MAX).enumerate() {
+                    self.send_long(Part::Bytes(part), offset + (number * FRAME_MAX) as u32)?;
+                }
+            }
+            Piece::Word { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn gather(&self, into: &mut Vec<u8>, piece: &Piece<'_>) {
+        match *piece {
+            Piece::Range { offset, len } => {
+                into.extend(header(offset, len as usize));
+                let at = into.len();
+                into.resize(at + len as usize, 0);
+                self.outgoing.copy_out(offset, &mut into[at..]);
+            }
+            Piece::Bytes { offset, bytes } => {
+                into.extend(header(offset, bytes.len()));
+                into.extend(bytes);
+            }
+            Piece::Word { offset, value } => {
+                self.outgoing.word64(offset).store(value, Ordering::Relaxed);
+                into.extend(header(offset, 8));
+                into.extend(value.to_le_bytes());
+            }
+        }
+    }
+}
+
+impl Piece<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Range { len, .. } => *len as usize,
+            Piece::Bytes { bytes, .. } => bytes.len(),
+            Piece::Word { .. } => 8,
+        }
+    }
+}
+
+impl Transport for Tcp {
+    fn mapped(&self) -> bool {
+        false
+    }
+
+    fn push(&self, pieces: &[Piece<'_>], when: When) -> Result<(), LinkError> {
+        self.state.check()?;
+        let mut gathered = lock(&self.writer);
+        for piece in pieces.iter().filter(|piece| piece.len() > 0) {
+            if piece.len() > GATHER_MAX {
+                drop(gathered);
+                self.push_long(piece)?;
+                gathered = lock(&self.writer);
+            } else {
+                self.gather(&mut gathered, piece);
+            }
+        }
+        if gathered.is_empty() || (when == When::Later && gathered.len() < GATHER_MAX) {
+            return Ok(());
+        }
+        let result = self.send(&[Part::Bytes(&gathered)]);
+        gathered.clear();
+        result
+    }
+
+    /// Nothing: a peer that sleeps sleeps in the socket.
+    fn ring(&self, _point: Point) {}
+
+    fn wait(
+        &self,
+        _point: Point,
+        ready: &dyn Fn() -> bool,
+        until: Option<Instant>,
+    ) -> Result<bool, LinkError> {
+        let mut baton = lock(&self.baton);
+        loop {
+            if ready() {
+                return Ok(true);
+            }
+            self.state.check()?;
+            if !*baton {
+                *baton = true;
+                drop(baton);
+                self.read_until(ready, until);
+                self.pass_baton();
+                self.state.check()?;
+                return Ok(ready());
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.waiters.fetch_add(1, Ordering::SeqCst);
+            std::sync::atomic::fence(Ordering::SeqCst);
+            if !ready() && self.state.broken().is_none() {
+                baton = match left {
+                    Some(left) => {
+                        self.changed.wait_timeout(baton, left).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => self.changed.wait(baton).unwrap_or_else(PoisonError::into_inner),
+                };
+            }
+            self.waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn look(&self) -> Result<(), LinkError> {
+        let mut baton = lock(&self.baton);
+        if !*baton {
+            *baton = true;
+            drop(baton);
+            while self.take_incoming() && self.state.broken().is_none() {}
+            self.pass_baton();
+        }
+        self.state.check()
+    }
+
+    fn break_with(&self, reason: LinkError) {
+        self.state.break_with(reason);
+        // Ends every poll on the socket, here and at the peer.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        drop(lock(&self.baton));
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> &Arc<LinkState> {
+        &self.state
+    }
+}
+
+const _: () = assert!(HEADER_BYTES == 8);

@@ -1,0 +1,622 @@
+//! The client's end of a link, used by every thread of the program.
+
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::client_chunks::{DownChunk, UpChunk, UpChunks};
+use super::codec::{Reader, Writer, padded};
+use super::flusher::Flusher;
+use super::layout::{
+    BOARD_WORDS, BODY_BYTES_MAX, CHUNK_BYTES, CHUNKS, Head, RECORD_BYTES_MAX, REPLY_IN_CHUNK, RING_BYTES,
+    SLOT_BYTES, SLOT_PAYLOAD, SLOTS, down, up,
+};
+use super::memory::Region;
+use super::pool::IndexPool;
+use super::producer::Producer;
+use super::ring::{Place, Ring};
+use super::state::{LONG_WAIT, LinkError, LinkState, LongWait, LongWaitHook, WaitKind};
+use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
+
+const RING: Ring = Ring::new(RING_BYTES, RECORD_BYTES_MAX);
+/// Where records are not seen at once, this much is pushed without waiting for more.
+const BATCH_BYTES: u64 = 16 * 1024;
+
+/// What a record's header says besides its length and slot, with the chunks that go with it.
+pub struct CallHead<'l> {
+    /// The call's number.
+    pub call: u16,
+    /// The calling thread.
+    pub lane: u32,
+    /// The thread's current context.
+    pub context: u64,
+    /// Bytes for the device that this record uses.
+    pub up: Option<UpChunk<'l>>,
+    /// Where the answer's bytes may go. Only for calls.
+    pub down: Option<DownChunk<'l>>,
+}
+
+impl<'l> CallHead<'l> {
+    /// A header without chunks.
+    pub fn new(call: u16, lane: u32, context: u64) -> Self {
+        Self { call, lane, context, up: None, down: None }
+    }
+
+    /// With bytes for the device.
+    pub fn with_up(mut self, chunk: UpChunk<'l>) -> Self {
+        self.up = Some(chunk);
+        self
+    }
+
+    /// With a place for the answer's bytes.
+    pub fn with_down(mut self, chunk: DownChunk<'l>) -> Self {
+        self.down = Some(chunk);
+        self
+    }
+}
+
+/// The client's end.
+pub struct ClientLink {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) state: Arc<LinkState>,
+    /// What this side writes.
+    pub(super) up: Arc<Region>,
+    /// What the worker writes.
+    pub(super) down: Arc<Region>,
+    /// Whether the worker sees stores at once.
+    mapped: bool,
+    producer: Producer,
+    slots: IndexPool,
+    pub(super) up_chunks: UpChunks,
+    pub(super) down_chunks: IndexPool,
+    /// The ring position up to which records have been pushed; the lock is held while they are.
+    pushing: Mutex<()>,
+    pushed: AtomicU64,
+    flusher: OnceLock<Option<Flusher>>,
+    callbacks_taken: Mutex<u64>,
+    this: std::sync::Weak<ClientLink>,
+}
+
+impl ClientLink {
+    /// Over shared memory that the worker passes through `data_socket`. Waits for it up to 3 s.
+    pub fn shm(data_socket: UnixStream) -> Result<Arc<Self>, LinkError> {
+        Ok(Self::over(shm::client(data_socket)?))
+    }
+
+    /// Over a connected TCP socket.
+    pub fn tcp(data_socket: TcpStream) -> Result<Arc<Self>, LinkError> {
+        Ok(Self::over(tcp::end(Side::Client, data_socket)?))
+    }
+
+    fn over(end: End) -> Arc<Self> {
+        let End { transport, incoming, outgoing } = end;
+        Arc::new_cyclic(|this| Self {
+            state: transport.state().clone(),
+            mapped: transport.mapped(),
+            transport,
+            up: outgoing,
+            down: incoming,
+            producer: Producer::new(RING),
+            slots: IndexPool::new(SLOTS),
+            up_chunks: UpChunks::new(),
+            down_chunks: IndexPool::new(CHUNKS),
+            pushing: Mutex::new(()),
+            pushed: AtomicU64::new(0),
+            flusher: OnceLock::new(),
+            callbacks_taken: Mutex::new(0),
+            this: this.clone(),
+        })
+    }
+
+    /// Records a call that has no answer. `fill` writes the body, `body_len` bytes (rounded up to 8). Returns the
+    /// record's position. Waits only when the ring is full.
+    #[inline]
+    pub fn post(
+        &self,
+        head: CallHead<'_>,
+        body_len: usize,
+        fill: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<u64, LinkError> {
+        let position = self.record(&head, None, body_len, fill)?;
+        if !self.mapped {
+            self.push_soon()?;
+        }
+        Ok(position)
+    }
+
+    /// Records a call, waits for its answer and hands it to `read`: the CUDA result and the answer's bytes, a private
+    /// copy (from the down-chunk if they are there).
+    pub fn call<R>(
+        &self,
+        head: CallHead<'_>,
+        body_len: usize,
+        fill: impl FnOnce(&mut Writer<'_>),
+        read: impl FnOnce(i32, &mut Reader<'_>) -> R,
+    ) -> Result<R, LinkError> {
+        Ok(self.begin_call(head, body_len, fill)?.wait()?.read(read))
+    }
+
+    /// Records a call and returns without waiting, so that one thread can have several calls under way.
+    pub fn begin_call<'l>(
+        &'l self,
+        mut head: CallHead<'l>,
+        body_len: usize,
+        fill: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<PendingCall<'l>, LinkError> {
+        let slot = self.take_slot()?;
+        let position = match self.record(&head, Some(slot), body_len, fill) {
+            Ok(position) => position,
+            Err(error) => {
+                self.slots.give(slot);
+                return Err(error);
+            }
+        };
+        let pending = PendingCall {
+            link: self,
+            slot,
+            position,
+            call: head.call,
+            down: head.down.take(),
+            answered: false,
+        };
+        self.flush()?;
+        Ok(pending)
+    }
+
+    /// Writes one record and publishes it.
+    #[inline]
+    fn record(
+        &self,
+        head: &CallHead<'_>,
+        slot: Option<u32>,
+        body_len: usize,
+        fill: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<u64, LinkError> {
+        self.state.check()?;
+        if body_len > BODY_BYTES_MAX {
+            return Err(LinkError::TooLong { len: body_len, max: BODY_BYTES_MAX });
+        }
+        let body = padded(body_len);
+        let length = Head::BYTES + body as u32;
+        let record = Unfinished { link: self, place: self.reserve(length)?, whole: false };
+        let at = up::RING + RING.index(record.place.record());
+        let mut writer = self.up.writer(at + Head::BYTES, body);
+        fill(&mut writer);
+        writer.finish();
+        let head = Head {
+            length,
+            call: head.call,
+            chunk_up: head.up.as_ref().map(UpChunk::spend),
+            chunk_down: head.down.as_ref().map(DownChunk::index),
+            lane: head.lane,
+            slot,
+            context: head.context,
+        };
+        self.up.copy_in(at, &head.encode());
+        Ok(record.publish())
+    }
+
+    #[inline]
+    fn reserve(&self, size: u32) -> Result<Place, LinkError> {
+        match self.producer.try_reserve(size) {
+            Some(place) => Ok(place),
+            None => self.reserve_slowly(size),
+        }
+    }
+
+    #[cold]
+    fn reserve_slowly(&self, size: u32) -> Result<Place, LinkError> {
+        let note = || self.producer.note_consumed(self.down.word64(down::CONSUMED).load(Acquire));
+        let noted = || match note() {
+            Ok(()) => self.producer.has_room(size),
+            Err(_) => true,
+        };
+        loop {
+            if let Err(bad) = note() {
+                return Err(self.broken_by(LinkError::protocol(bad)));
+            }
+            if let Some(place) = self.producer.try_reserve(size) {
+                return Ok(place);
+            }
+            self.flush()?;
+            self.up.word32(up::SPACE_WANTED).fetch_add(1, Relaxed);
+            std::sync::atomic::fence(Ordering::SeqCst);
+            let waited = self.wait(WaitKind::RingSpace, Point::Bell, &noted);
+            self.up.word32(up::SPACE_WANTED).fetch_sub(1, Relaxed);
+            waited?;
+        }
+    }
+
+    /// Where records are not seen at once: pushes them when there are many, else has it done very soon.
+    fn push_soon(&self) -> Result<(), LinkError> {
+        let waiting = self.producer.published().wrapping_sub(self.pushed.load(Relaxed));
+        if waiting >= BATCH_BYTES {
+            return self.flush();
+        }
+        let flusher = self.flusher.get_or_init(|| Flusher::start(self.this.clone()).ok());
+        match flusher {
+            Some(flusher) => flusher.arm(),
+            // No thread could be had: then every post goes at once.
+            None => return self.flush(),
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was posted before visible to the worker. Every wait and query does it.
+    pub fn flush(&self) -> Result<(), LinkError> {
+        if self.mapped {
+            return self.state.check();
+        }
+        let wanted = self.producer.published();
+        let _pushing = self.pushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = self.pushed.load(Relaxed);
+        if from >= wanted {
+            return self.state.check();
+        }
+        let to = self.producer.published();
+        let (at, len) = (RING.index(from), (to - from) as u32);
+        let straight = len.min(RING_BYTES - at);
+        self.transport.push(
+            &[
+                Piece::Range { offset: up::RING + at, len: straight },
+                Piece::Range { offset: up::RING, len: len - straight },
+                Piece::Word { offset: up::PUBLISHED, value: to },
+            ],
+            When::Now,
+        )?;
+        self.pushed.store(to, Relaxed);
+        Ok(())
+    }
+
+    fn take_slot(&self) -> Result<u32, LinkError> {
+        if let Some(slot) = self.slots.try_take() {
+            return Ok(slot);
+        }
+        self.wait_for_index(WaitKind::Slot, &self.slots)
+    }
+
+    /// Waits until some other thread gives an index back.
+    pub(super) fn wait_for_index(&self, kind: WaitKind, pool: &IndexPool) -> Result<u32, LinkError> {
+        let since = Instant::now();
+        let index = loop {
+            if let Err(error) = self.check() {
+                break Err(error);
+            }
+            if let Some(index) = pool.try_take() {
+                break Ok(index);
+            }
+            pool.wait(LONG_WAIT);
+            if since.elapsed() >= LONG_WAIT {
+                self.state.still_waiting(LongWait { kind, since });
+            }
+        };
+        self.state.waited();
+        index
+    }
+
+    /// Waits until `ready` (which looks at what the worker writes) holds.
+    pub(super) fn wait(
+        &self,
+        kind: WaitKind,
+        point: Point,
+        ready: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        let stop = || ready() || self.status_word() != 0;
+        let since = Instant::now();
+        let mut listed = false;
+        let result = loop {
+            match self.transport.wait(point, &stop, Some(Instant::now() + LONG_WAIT)) {
+                Err(error) => break Err(error),
+                Ok(true) if ready() => break Ok(()),
+                Ok(true) => break self.check(),
+                Ok(false) => {
+                    listed = true;
+                    self.state.still_waiting(LongWait { kind, since });
+                }
+            }
+        };
+        if listed {
+            self.state.waited();
+        }
+        result
+    }
+
+    fn status_word(&self) -> u64 {
+        self.down.word64(down::STATUS).load(Acquire)
+    }
+
+    /// `Err` once the link is broken or the worker has said that it stopped.
+    fn check(&self) -> Result<(), LinkError> {
+        self.state.check()?;
+        match self.status_word() {
+            0 => Ok(()),
+            word => {
+                let position = self.down.word64(down::STATUS_POSITION).load(Acquire);
+                let (code, call) = (word as u32, (word >> 32) as u32);
+                Err(self.broken_by(LinkError::Worker { code, call, position }))
+            }
+        }
+    }
+
+    /// Breaks the link; returns the reason that counts, which is the first.
+    pub(super) fn broken_by(&self, reason: LinkError) -> LinkError {
+        self.transport.break_with(reason.clone());
+        self.state.broken().cloned().unwrap_or(reason)
+    }
+
+    /// Gives the link up: every later call fails with `reason`, and everybody who waits is woken.
+    pub fn break_with(&self, reason: LinkError) {
+        self.transport.break_with(reason);
+    }
+
+    /// Why the link is broken, if it is.
+    pub fn broken(&self) -> Option<LinkError> {
+        self.check().err()
+    }
+
+    /// Sets what a thread does that has waited for 300 ms, and again after each further 300 ms. Only the first hook
+    /// counts.
+    pub fn on_long_wait(&self, hook: LongWaitHook) {
+        self.state.on_long_wait(hook);
+    }
+
+    /// The waits that have lasted longer than 300 ms, for a hang report.
+    pub fn long_waits(&self) -> Vec<LongWait> {
+        self.state.long_waits()
+    }
+
+    /// A word of the completion board. Everything posted before is on its way to the worker, so asking again and
+    /// again ends.
+    ///
+    /// # Panics
+    /// When `index` is not below [`BOARD_WORDS`].
+    pub fn board(&self, index: u32) -> Result<u64, LinkError> {
+        self.flush()?;
+        self.transport.look()?;
+        self.check()?;
+        Ok(self.down.word64(down::board(index)).load(Acquire))
+    }
+
+    /// Waits until a board word is at least `at_least`.
+    ///
+    /// # Panics
+    /// When `index` is not below [`BOARD_WORDS`].
+    pub fn wait_board(&self, index: u32, at_least: u64) -> Result<(), LinkError> {
+        assert!(index < BOARD_WORDS);
+        let word = self.down.word64(down::board(index));
+        let ready = || word.load(Acquire) >= at_least;
+        if ready() {
+            return Ok(());
+        }
+        self.flush()?;
+        self.wait(WaitKind::Board { index, at_least }, Point::Bell, &ready)
+    }
+
+    /// How many bytes kernels have printed. As of the last answer: what was printed before a synchronise is counted
+    /// when it returns.
+    pub fn output_written(&self) -> u64 {
+        self.down.word64(down::OUTPUT_WRITTEN).load(Acquire)
+    }
+
+    /// The ring position below which the worker has carried out all posts. As of the last answer.
+    pub fn consumed(&self) -> u64 {
+        self.down.word64(down::CONSUMED).load(Acquire)
+    }
+
+    /// The next host callback that the worker asks for, if there is one.
+    pub fn next_callback(&self) -> Result<Option<u64>, LinkError> {
+        self.flush()?;
+        self.transport.look()?;
+        self.check()?;
+        self.take_callback()
+    }
+
+    /// Waits for the next host callback. Such a wait may last for ever, so the long-wait hook is not called.
+    pub fn wait_callback(&self) -> Result<u64, LinkError> {
+        loop {
+            self.flush()?;
+            self.check()?;
+            if let Some(id) = self.take_callback()? {
+                return Ok(id);
+            }
+            let taken = *self.callbacks_taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let queued = self.down.word64(down::CALLBACKS_QUEUED);
+            let ready = || queued.load(Acquire) != taken || self.status_word() != 0;
+            self.transport.wait(Point::Bell, &ready, None)?;
+        }
+    }
+
+    fn take_callback(&self) -> Result<Option<u64>, LinkError> {
+        let mut taken = self.callbacks_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = self.down.word64(down::CALLBACKS_QUEUED).load(Acquire);
+        if queued == *taken {
+            return Ok(None);
+        }
+        if queued.wrapping_sub(*taken) > u64::from(super::layout::CALLBACKS) {
+            return Err(self.broken_by(LinkError::protocol("more callbacks are queued than the queue holds")));
+        }
+        let id = self.down.word64(down::callback(*taken)).load(Relaxed);
+        *taken += 1;
+        self.transport.push(&[Piece::Word { offset: up::CALLBACKS_TAKEN, value: *taken }], When::Now)?;
+        Ok(Some(id))
+    }
+
+    /// Pushes what the flusher's wake-up was for, if nobody did before.
+    pub(super) fn flush_quietly(&self) {
+        // A failure breaks the link, and the next call says so.
+        let _ = self.flush();
+    }
+
+    /// For tests that play a hostile worker or look beside the link: the two regions, up and down.
+    #[cfg(test)]
+    pub(super) fn regions(&self) -> (&Region, &Region) {
+        (&self.up, &self.down)
+    }
+}
+
+impl Drop for ClientLink {
+    fn drop(&mut self) {
+        if let Some(Some(flusher)) = self.flusher.get() {
+            flusher.stop();
+        }
+        self.transport.break_with(LinkError::GivenUp("the session has ended".into()));
+    }
+}
+
+/// A reserved record. If it is not published, because `fill` panicked, it becomes one that is skipped, so that the
+/// records behind it are not held back.
+struct Unfinished<'l> {
+    link: &'l ClientLink,
+    place: Place,
+    whole: bool,
+}
+
+impl Unfinished<'_> {
+    #[inline]
+    fn publish(mut self) -> u64 {
+        self.whole = true;
+        self.place.record()
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Place { start, pad, .. } = self.place;
+        let up = &self.link.up;
+        let skip =
+            |at: u64, len: u32| up.word64(up::RING + RING.index(at)).store(Head::pad_word(len), Relaxed);
+        if pad > 0 {
+            skip(start, pad);
+        }
+        if !self.whole {
+            skip(self.place.record(), self.place.record_len());
+        }
+        let moved = self.link.producer.finish(self.place, up.word64(up::PUBLISHED));
+        // The fence between the position and this look is in `finish`.
+        if moved && self.link.mapped && self.link.down.word32(down::WORKER_SLEEP).load(Relaxed) != 0 {
+            self.link.transport.ring(Point::Bell);
+        }
+    }
+}
+
+/// A call whose answer was not taken yet. Dropping it waits for the answer, since its slot cannot be used before.
+pub struct PendingCall<'l> {
+    link: &'l ClientLink,
+    slot: u32,
+    position: u64,
+    call: u16,
+    down: Option<DownChunk<'l>>,
+    answered: bool,
+}
+
+impl<'l> PendingCall<'l> {
+    /// The record's position.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Waits for the answer.
+    pub fn wait(mut self) -> Result<Reply<'l>, LinkError> {
+        self.await_done()?;
+        let mut bytes = [0; SLOT_BYTES as usize - 8];
+        self.link.down.copy_out(down::slot(self.slot) + 8, &mut bytes);
+        let result = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let (in_chunk, len) = (length & REPLY_IN_CHUNK != 0, length & !REPLY_IN_CHUNK);
+        let max = match (in_chunk, &self.down) {
+            (false, _) => SLOT_PAYLOAD,
+            (true, Some(_)) => CHUNK_BYTES,
+            (true, None) => 0,
+        };
+        if len > max {
+            let what = format!("an answer of {len} bytes where {max} can be");
+            return Err(self.link.broken_by(LinkError::protocol(what)));
+        }
+        let mut inline = [0; SLOT_PAYLOAD as usize];
+        inline.copy_from_slice(&bytes[8..]);
+        Ok(Reply { result, len: len as usize, in_chunk, inline, chunk: self.down.take() })
+    }
+
+    fn await_done(&mut self) -> Result<(), LinkError> {
+        let done = self.link.down.word64(down::slot(self.slot));
+        let want = self.position + 1;
+        let ready = || done.load(Acquire) >= want;
+        if !ready() {
+            let kind = WaitKind::Reply { call: self.call, position: self.position };
+            self.link.wait(kind, Point::Slot(self.slot), &ready)?;
+        }
+        self.answered = true;
+        if done.load(Acquire) != want {
+            return Err(self
+                .link
+                .broken_by(LinkError::protocol("an answer for a record that does not exist yet")));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // On a broken link nothing comes any more, and nothing will be written either.
+            let _ = self.await_done();
+        }
+        self.link.slots.give(self.slot);
+    }
+}
+
+/// The answer of a call.
+pub struct Reply<'l> {
+    /// The CUDA result.
+    pub result: i32,
+    len: usize,
+    in_chunk: bool,
+    inline: [u8; SLOT_PAYLOAD as usize],
+    chunk: Option<DownChunk<'l>>,
+}
+
+impl<'l> Reply<'l> {
+    /// Bytes of the answer.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the answer is only a result.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Hands the result and a private copy of the answer's bytes to `read`.
+    pub fn read<R>(&self, read: impl FnOnce(i32, &mut Reader<'_>) -> R) -> R {
+        match &self.chunk {
+            Some(chunk) if self.in_chunk => {
+                let mut copy = vec![0; self.len];
+                chunk.read(0, &mut copy);
+                read(self.result, &mut Reader::new(&copy))
+            }
+            _ => read(self.result, &mut Reader::new(&self.inline[..self.len])),
+        }
+    }
+
+    /// Copies the answer's bytes straight to `to`; returns how many there were to copy (at most `to.len()`).
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let len = self.len.min(to.len());
+        match &self.chunk {
+            Some(chunk) if self.in_chunk => chunk.read(0, &mut to[..len]),
+            _ => to[..len].copy_from_slice(&self.inline[..len]),
+        }
+        len
+    }
+
+    /// Takes the chunk back, to use it for another call.
+    pub fn into_chunk(self) -> Option<DownChunk<'l>> {
+        self.chunk
+    }
+}
+
+/// How long the flusher gathers posts.
+pub(super) const GATHER_TIME: Duration = Duration::from_micros(20);

@@ -1,0 +1,227 @@
+//! The writing side of the command ring, for many threads.
+//!
+//! `reserve` takes the next bytes with one compare-and-swap; its owner fills them without a lock; `finish` marks them
+//! finished and moves `published` over every finished record that follows on. The marks are in private memory, so
+//! nothing that the peer could change is ever read back.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crossbeam_utils::CachePadded;
+
+use super::atomics::{Atomics, Real, Word64};
+use super::layout::Head;
+use super::ring::{BadRing, Place, Ring};
+
+/// One mark for this many bytes of the ring. Two reservations never start so close to each other.
+const MARK_BYTES: u32 = 16;
+const _: () = assert!(Head::BYTES >= MARK_BYTES);
+
+/// The positions of the writing side.
+pub struct Producer<A: Atomics = Real> {
+    ring: Ring,
+    /// Everything below is taken by some thread.
+    reserved: CachePadded<A::U64>,
+    /// Everything below is finished.
+    published: CachePadded<A::U64>,
+    /// The newest reader's position that was looked at.
+    consumed: CachePadded<A::U64>,
+    /// For each possible start of a reservation, the end of the newest one that was finished there. An entry of an
+    /// earlier lap is not above its own start, so nothing need be reset.
+    marks: Box<[A::U64]>,
+}
+
+impl<A: Atomics> Producer<A> {
+    /// An empty ring.
+    pub fn new(ring: Ring) -> Self {
+        let word = || CachePadded::new(A::U64::new(0));
+        let marks = (0..ring.capacity() / MARK_BYTES).map(|_| A::U64::new(0)).collect();
+        Self { ring, reserved: word(), published: word(), consumed: word(), marks }
+    }
+
+    /// Takes room for a record of `size` bytes (a multiple of 8), or `None` when the ring is full as far as is known:
+    /// then look at the reader's position ([`Producer::note_consumed`]) and try again.
+    #[inline]
+    pub fn try_reserve(&self, size: u32) -> Option<Place> {
+        let mut reserved = self.reserved.load(Relaxed);
+        loop {
+            let place = self.ring.place(reserved, size);
+            // Acquire: what the reader did before it gave the space back comes before we write there.
+            if !self.ring.fits(place, self.consumed.load(Acquire)) {
+                return None;
+            }
+            match self.reserved.compare_exchange(reserved, place.end, AcqRel, Relaxed) {
+                Ok(_) => return Some(place),
+                Err(now) => reserved = now,
+            }
+        }
+    }
+
+    /// Whether [`Producer::try_reserve`] would find room now.
+    pub fn has_room(&self, size: u32) -> bool {
+        let place = self.ring.place(self.reserved.load(Relaxed), size);
+        self.ring.fits(place, self.consumed.load(Acquire))
+    }
+
+    /// Takes the reader's position as the peer gives it. It must have been loaded with Acquire.
+    pub fn note_consumed(&self, consumed: u64) -> Result<(), BadRing> {
+        // An older value than another thread has noted is no fault; one above what was published is.
+        if consumed > self.consumed.load(Relaxed) {
+            self.ring.check_consumed(consumed, self.published.load(Acquire))?;
+            self.consumed.fetch_max(consumed, AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Marks a filled reservation, and publishes as far as records are finished. `shown` is the word that the peer
+    /// reads. Returns whether this call moved it: then this thread must also wake a sleeping peer, for which
+    /// the fence has been made.
+    #[inline]
+    pub fn finish(&self, place: Place, shown: &A::U64) -> bool {
+        self.mark(place.start).store(place.end, Release);
+        // Pairs with the fence below: of two threads that finish neighbouring records, one sees the other's mark or
+        // the other sees the moved position. Without it both could leave a finished record unpublished for ever.
+        A::fence();
+        let mut at = self.published.load(Acquire);
+        let mut moved = false;
+        loop {
+            let end = self.mark(at).load(Acquire);
+            if end.wrapping_sub(at) > u64::from(self.ring.capacity()) || end == at {
+                break;
+            }
+            match self.published.compare_exchange(at, end, AcqRel, Acquire) {
+                Ok(_) => {
+                    moved = true;
+                    at = end;
+                    // `fetch_max`, since two threads may come here in the other order than they moved `published`.
+                    shown.fetch_max(end, Release);
+                    A::fence();
+                }
+                Err(now) => at = now,
+            }
+        }
+        moved
+    }
+
+    /// Everything below is finished.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.published.load(Acquire)
+    }
+
+    fn mark(&self, start: u64) -> &A::U64 {
+        &self.marks[(self.ring.index(start) / MARK_BYTES) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::atomics::Model;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64, Ordering};
+
+    const RING: Ring = Ring::new(128, 64);
+
+    /// A ring whose memory is one word a record, enough to see whether a record was whole when it was shown.
+    struct Tiny {
+        producer: Producer<Model>,
+        shown: AtomicU64,
+        data: Vec<AtomicU64>,
+    }
+
+    impl Tiny {
+        fn new() -> Self {
+            let data = (0..RING.capacity() / 8).map(|_| AtomicU64::new(0)).collect();
+            Self { producer: Producer::new(RING), shown: AtomicU64::new(0), data }
+        }
+
+        fn word(&self, position: u64) -> &AtomicU64 {
+            &self.data[RING.index(position) as usize / 8]
+        }
+
+        fn post(&self, size: u32, value: u64) {
+            let place = self.producer.try_reserve(size).expect("room");
+            self.word(place.record()).store(value, Ordering::Relaxed);
+            self.producer.finish(place, &self.shown);
+        }
+
+        /// What the reader would see: every record below the shown position must be whole.
+        fn check(&self) -> u64 {
+            let shown = self.shown.load(Ordering::Acquire);
+            for position in (0..shown).step_by(32) {
+                assert_ne!(
+                    self.word(position).load(Ordering::Relaxed),
+                    0,
+                    "a record was shown before it was whole"
+                );
+            }
+            shown
+        }
+    }
+
+    #[test]
+    fn records_are_shown_whole_and_none_is_left_behind() {
+        loom::model(|| {
+            let tiny = Arc::new(Tiny::new());
+            let other = {
+                let tiny = tiny.clone();
+                loom::thread::spawn(move || tiny.post(32, 7))
+            };
+            tiny.post(32, 9);
+            tiny.check();
+            other.join().unwrap();
+            assert_eq!(tiny.check(), 64, "a finished record was never published");
+        });
+    }
+
+    #[test]
+    fn a_reader_beside_two_writers_sees_only_whole_records() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let tiny = Arc::new(Tiny::new());
+            let writers: Vec<_> = (1..3)
+                .map(|value| {
+                    let tiny = tiny.clone();
+                    loom::thread::spawn(move || tiny.post(32, value))
+                })
+                .collect();
+            tiny.check();
+            writers.into_iter().for_each(|w| w.join().unwrap());
+            assert_eq!(tiny.check(), 64);
+        });
+    }
+
+    #[test]
+    fn a_full_ring_gives_no_room_until_the_reader_moves_and_a_lying_reader_is_seen() {
+        let producer = Producer::<Real>::new(RING);
+        let shown = std::sync::atomic::AtomicU64::new(0);
+        for _ in 0..2 {
+            let place = producer.try_reserve(64).unwrap();
+            assert!(producer.finish(place, &shown));
+        }
+        assert_eq!(producer.try_reserve(24), None);
+        assert_eq!(producer.note_consumed(136), Err(BadRing::Consumed { consumed: 136, published: 128 }));
+        assert_eq!(producer.note_consumed(u64::MAX).is_err(), true);
+        producer.note_consumed(64).unwrap();
+        producer.note_consumed(0).unwrap();
+        assert_eq!(producer.try_reserve(64), Some(Place { start: 128, pad: 0, end: 192 }));
+        assert_eq!(producer.try_reserve(24), None);
+    }
+
+    #[test]
+    fn unfinished_records_hold_back_later_ones_over_many_laps() {
+        let producer = Producer::<Real>::new(RING);
+        let shown = std::sync::atomic::AtomicU64::new(0);
+        for lap in 0..1000u64 {
+            let before = producer.published();
+            let first = producer.try_reserve(24 + 8 * (lap % 3) as u32).unwrap();
+            let second = producer.try_reserve(24).unwrap();
+            assert!(!producer.finish(second, &shown));
+            assert_eq!(shown.load(Ordering::Relaxed), before);
+            assert!(producer.finish(first, &shown));
+            assert_eq!(shown.load(Ordering::Relaxed), second.end);
+            producer.note_consumed(second.end).unwrap();
+        }
+    }
+}
