@@ -1,0 +1,15 @@
+//! What the end-to-end tests share: where the built programs lie, ways to run a CUDA program, private pool servers.
+//!
+//! The tests link nothing of gpupool: they start the programs of `target/<profile>` and look at what comes out. They need
+//! `scripts/setup --test`, `cargo build --workspace` in the same profile, and `scripts/build-cases`.
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod process;
+pub mod road;
+pub mod server;
+
+pub use build::{Build, client, repository};
+pub use process::{Outcome, Running, is_running, run, within};
+pub use road::{Road, clean, preload_interposer};
+pub use server::Server;

@@ -1,0 +1,79 @@
+//! Every case of tests/cases, built in every way, on every road: one test each.
+#![forbid(unsafe_code)]
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use gpupool_e2e::{Road, build, run};
+
+/// Runs a built case and expects its PASS line.
+#[track_caller]
+fn passes(kind: &str, name: &str, road: Road) {
+    let mut command = road.command(build::case(kind, name));
+    if name == "spin" {
+        command.arg("1");
+    }
+    run(command, Duration::from_secs(100)).expect_last_line(&format!("PASS {name}"));
+}
+
+/// One module a way of building, with a test a case and road.
+macro_rules! cases {
+    ($kind:ident: $($name:ident)*) => {
+        mod $kind {
+            $(mod $name {
+                use super::super::{Road, passes};
+                #[test]
+                fn native() {
+                    passes(stringify!($kind), stringify!($name), Road::Native);
+                }
+                #[test]
+                fn shm() {
+                    passes(stringify!($kind), stringify!($name), Road::Shm);
+                }
+                #[test]
+                fn tcp() {
+                    passes(stringify!($kind), stringify!($name), Road::Tcp);
+                }
+            })*
+        }
+    };
+}
+
+/// The ways in which every case is built.
+macro_rules! every_case {
+    ($($name:ident)*) => {
+        cases!(static13: $($name)*);
+        cases!(shared13: $($name)*);
+        cases!(cudart12: $($name)*);
+        const CASES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+every_case! {
+    big_copy
+    default_stream
+    errors
+    globals_constants
+    launch_params
+    many_allocs
+    matmul_shared
+    printf
+    reduce_shuffle
+    spin
+    sticky_fault
+    streams_events
+    two_threads
+    vector_add
+}
+cases!(per_thread: default_stream printf two_threads vector_add);
+
+#[test]
+fn every_source_is_tested() {
+    let directory = build::repository().join("tests/cases");
+    let mut sources: Vec<String> = std::fs::read_dir(directory)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".cu").map(str::to_owned))
+        .collect();
+    sources.sort();
+    assert_eq!(sources, CASES);
+}
