@@ -11,4 +11,5 @@ pub mod config;
 pub mod control;
 pub mod handle;
 pub mod image;
+pub mod transport;
 pub mod wire;
