@@ -14,7 +14,7 @@ use super::framing::{
     FrameBuffer, MESSAGE_MAX, PREAMBLE_LEN, PreambleError, decode, encode, frame_length, preamble,
     read_preamble,
 };
-use super::link::{DataSocket, Link};
+use super::link::{DataSocket, Link, watch_tcp_peer};
 use super::message::{Attach, ClientMessage, Hello, Open, Opened, ProbeReply, ServerMessage, Transport};
 use super::secret::host_key;
 use crate::config::{ClientConfig, TransportChoice};
@@ -66,7 +66,7 @@ pub fn connect(config: &ClientConfig, deadline: Instant) -> Result<Control, Conn
         ServerAddress::Unix(_) => None,
         ServerAddress::Tcp { .. } => {
             let failed = |source| ConnectError::Broken { server: server.clone(), step: "greeting", source };
-            link.watch_peer().map_err(failed)?;
+            watch_tcp_peer(&link).map_err(failed)?;
             link.peer().map_err(failed)?
         }
     };

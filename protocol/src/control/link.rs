@@ -66,6 +66,17 @@ pub(super) struct Link {
     fd: OwnedFd,
 }
 
+/// Sets up a TCP connection so that the kernel notices within two seconds that the peer's host is gone, also while
+/// nothing is sent. A peer whose process is only stopped stays: its kernel goes on answering.
+pub fn watch_tcp_peer(socket: &impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(socket, 2)?;
+    sockopt::set_tcp_user_timeout(socket, 2000)?;
+    Ok(())
+}
+
 fn timed_out() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
@@ -106,16 +117,6 @@ impl Link {
         link.wait(PollFlags::OUT, deadline)?;
         sockopt::socket_error(&link.fd)??;
         Ok(link)
-    }
-
-    /// On TCP: a host that is gone is noticed within two seconds, by the kernel, also while nothing is sent.
-    pub(super) fn watch_peer(&self) -> io::Result<()> {
-        sockopt::set_socket_keepalive(&self.fd, true)?;
-        sockopt::set_tcp_keepidle(&self.fd, Duration::from_secs(1))?;
-        sockopt::set_tcp_keepintvl(&self.fd, Duration::from_secs(1))?;
-        sockopt::set_tcp_keepcnt(&self.fd, 2)?;
-        sockopt::set_tcp_user_timeout(&self.fd, 2000)?;
-        Ok(())
     }
 
     /// The peer's address, for TCP.

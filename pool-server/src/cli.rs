@@ -1,0 +1,99 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::Settings;
+use crate::daemon::ready::{ReadyFd, notify_systemd};
+use crate::daemon::{Daemon, DaemonConfig};
+use crate::worker::{self, Work};
+
+/// Owns GPUs and runs the CUDA calls of remote programs on them
+#[derive(Debug, Parser)]
+#[command(name = "pool-server", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Listen for clients and serve their sessions until SIGTERM or SIGINT
+    Serve(ServeArgs),
+    /// One session's process; started by `serve`, of no use by hand
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// Settings for what no flag says [default: /etc/gpupool/server.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Open descriptor to which `listening unix=PATH tcp=ADDR:PORT` is written once clients can connect
+    #[arg(long, value_name = "N")]
+    ready_fd: Option<i32>,
+}
+
+/// Runs the command that the arguments name. `W` is what worker processes do.
+pub fn main<W: Work>() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Serve(args) => {
+            let ready = args.ready_fd.map(ReadyFd::inherited).transpose()?;
+            let settings = args.settings.completed_by_file(args.config.as_deref())?;
+            start_log(settings.log_filter())?;
+            serve(settings.resolve()?, ready)
+        }
+        Command::Worker => {
+            start_log(&std::env::var(crate::LOG_VARIABLE).unwrap_or_else(|_| "info".into()))?;
+            worker::main::<W>()
+        }
+    }
+}
+
+fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter =
+        EnvFilter::builder().parse(filter).with_context(|| format!("log: `{filter}` is not a filter"))?;
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    Ok(())
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(config: DaemonConfig, ready: Option<ReadyFd>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        tokio::pin!(stop);
+        let daemon = tokio::select! {
+            daemon = Daemon::start(config) => daemon?,
+            () = &mut stop => return Ok(()),
+        };
+        let (unix, tcp) = (daemon.socket().map(ToOwned::to_owned), daemon.address());
+        tracing::info!(unix = ?unix, tcp = ?tcp, "listening");
+        if let Some(ready) = ready {
+            ready.tell(unix.as_deref(), tcp)?;
+        }
+        notify_systemd("READY=1");
+        daemon.run_until(stop).await;
+        notify_systemd("STOPPING=1");
+        Ok(())
+    })
+}

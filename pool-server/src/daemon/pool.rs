@@ -1,0 +1,96 @@
+//! Warm workers: processes that have loaded the driver and wait for a session. A worker serves one session, ever.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::process::{Spawner, Worker};
+
+/// How long a driver may take to load.
+const LOAD_LIMIT: Duration = Duration::from_secs(60);
+/// How often dead warm workers are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Gives out workers.
+#[derive(Debug)]
+pub struct WorkerPool {
+    spawner: Spawner,
+    driver: PathBuf,
+    size: usize,
+    warm: Mutex<Vec<Worker>>,
+    taken: Notify,
+}
+
+impl WorkerPool {
+    /// A pool that keeps `size` workers warm once [`WorkerPool::keep_warm`] was called.
+    pub fn new(spawner: Spawner, driver: PathBuf, size: usize) -> Arc<Self> {
+        Arc::new(Self { spawner, driver, size, warm: Mutex::default(), taken: Notify::new() })
+    }
+
+    /// A worker that has served nobody: a warm one if there is one, else a new one.
+    pub async fn take(&self) -> anyhow::Result<Worker> {
+        while let Some(mut worker) = self.pop() {
+            self.taken.notify_one();
+            if worker.is_alive() {
+                return Ok(worker);
+            }
+        }
+        self.start().await
+    }
+
+    /// A worker that was not warm, whatever the pool holds.
+    pub async fn start(&self) -> anyhow::Result<Worker> {
+        Worker::start(&self.spawner, &self.driver, LOAD_LIMIT).await
+    }
+
+    fn pop(&self) -> Option<Worker> {
+        self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Starts the task that fills the pool and clears dead workers out of it, for as long as the pool lives.
+    pub fn keep_warm(self: &Arc<Self>) {
+        if self.size > 0 {
+            tokio::spawn(keep_warm(Arc::downgrade(self)));
+        }
+    }
+
+    /// Ends all warm workers.
+    pub async fn close(&self) {
+        while let Some(mut worker) = self.pop() {
+            worker.end().await;
+        }
+    }
+
+    async fn fill(&self) -> anyhow::Result<()> {
+        loop {
+            let dead: Vec<Worker> = {
+                let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+                warm.extract_if(.., |worker| !worker.is_alive()).collect()
+            };
+            for mut worker in dead {
+                tracing::warn!("a warm worker {}", worker.end().await);
+            }
+            if self.warm.lock().unwrap_or_else(PoisonError::into_inner).len() >= self.size {
+                return Ok(());
+            }
+            let worker = self.start().await?;
+            self.warm.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+        }
+    }
+}
+
+async fn keep_warm(pool: Weak<WorkerPool>) {
+    loop {
+        let Some(pool) = pool.upgrade() else { return };
+        if let Err(error) = pool.fill().await {
+            tracing::warn!("cannot keep a worker warm: {error:#}");
+            drop(pool);
+            tokio::time::sleep(SWEEP).await;
+            continue;
+        }
+        // The pool must not be kept alive by its own helper for longer than a sweep.
+        let _ = tokio::time::timeout(SWEEP, pool.taken.notified()).await;
+    }
+}

@@ -1,0 +1,217 @@
+//! One session: a control connection, a worker, and what passes between them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use gpupool_protocol::control::{
+    ClientMessage, Heartbeat, Needs, Open, Opened, ServerMessage, Snapshot, Transport,
+};
+use tracing::Instrument;
+
+use super::Shared;
+use super::auth::Peer;
+use super::connection::{NO_DEVICE, NOT_READY, refuse};
+use super::process::Worker;
+use super::registry::{Place, SECRET_LIFE};
+use super::stream::{Incoming, Outgoing, Stream};
+use crate::tie::{FromWorker, SessionSpec, ToWorker};
+
+/// How long the last words to a client may take.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Serves an admitted client to the end of its session.
+pub async fn serve(shared: Arc<Shared>, stream: Stream, open: Open, tenant: String, peer: Peer) {
+    let id = shared.next_session.fetch_add(1, Ordering::Relaxed);
+    let client = &open.client;
+    let span = tracing::info_span!(
+        "session",
+        id,
+        tenant,
+        program = client.program,
+        pid = client.pid,
+        host = client.host
+    );
+    serve_in_span(shared, stream, open, tenant, peer, id).instrument(span).await;
+}
+
+async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: String, peer: Peer, id: u64) {
+    let Ok(_room) = Arc::clone(&shared.rooms).try_acquire_owned() else {
+        let most = shared.max_sessions;
+        tracing::warn!("refused: {most} sessions run, which is the most allowed");
+        let reason = format!("all {most} sessions of the server are taken; try again later");
+        return refuse(&stream, reason, NOT_READY).await;
+    };
+    let devices = match place(&open.needs, &shared.inventory) {
+        Ok(devices) => devices,
+        Err(reason) => {
+            tracing::info!("refused: {reason}");
+            return refuse(&stream, reason, NO_DEVICE).await;
+        }
+    };
+    let stream = Arc::new(stream);
+    let mut client = Incoming::new(Arc::clone(&stream));
+    // A client that gives up while its worker starts leaves none behind: dropping the future ends the process.
+    let worker = tokio::select! {
+        worker = shared.pool.take() => worker,
+        _ = client.next::<ClientMessage>() => return tracing::info!("the client went while its worker started"),
+    };
+    let mut worker = match worker {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!("no worker: {error:#}");
+            return refuse(&stream, format!("no worker could be started: {error:#}"), NOT_READY).await;
+        }
+    };
+    let outgoing = Outgoing::new(stream);
+    let reason = match begin(&shared, &open, tenant, peer, id, devices, &worker, &outgoing) {
+        Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place).await,
+        Err(error) => Some(format!("the session cannot begin: {error:#}")),
+    };
+    match &reason {
+        Some(reason) => tracing::warn!("ended: {reason}"),
+        None => tracing::info!("ended: the client is gone"),
+    }
+    // The worker first: what it holds must not wait for a client that does not read.
+    worker.end().await;
+    if let Some(reason) = reason {
+        outgoing.send(&ServerMessage::Closed { reason });
+    }
+    outgoing.finish(LAST_WORDS).await;
+}
+
+/// Which devices the session gets, or why none.
+fn place(needs: &Needs, inventory: &Snapshot) -> Result<Vec<u32>, String> {
+    let have = u32::try_from(inventory.devices.len()).unwrap_or(u32::MAX);
+    let count = if needs.gpus == 0 { have } else { needs.gpus };
+    if count > have || have == 0 {
+        return Err(format!("{count} GPUs are asked for, the server has {have}"));
+    }
+    let granted = &inventory.devices[..count as usize];
+    if let Some(small) = granted.iter().find(|d| d.total_memory < needs.memory_bytes) {
+        return Err(format!(
+            "{} MiB are asked for on each GPU, {} has {} MiB",
+            needs.memory_bytes >> 20,
+            small.name,
+            small.total_memory >> 20
+        ));
+    }
+    Ok((0..count).collect())
+}
+
+/// Tells the worker and the client of their session.
+#[allow(clippy::too_many_arguments)] // All are the session's; a struct would be unpacked at once.
+fn begin(
+    shared: &Arc<Shared>,
+    open: &Open,
+    tenant: String,
+    peer: Peer,
+    id: u64,
+    devices: Vec<u32>,
+    worker: &Worker,
+    client: &Outgoing,
+) -> anyhow::Result<Place> {
+    let transports = transports(shared, open, &peer);
+    anyhow::ensure!(!transports.is_empty(), "client and server have no transport in common");
+    let (secret, place) = shared.registry.enter(transports.clone())?;
+    let mut snapshot = worker.snapshot.clone();
+    snapshot.devices.truncate(devices.len());
+    let spec = SessionSpec {
+        session: id,
+        tenant,
+        client: open.client.clone(),
+        needs: open.needs.clone(),
+        devices,
+        architectures: open.architectures.clone(),
+    };
+    anyhow::ensure!(worker.send(&ToWorker::Begin(Box::new(spec))), "the worker does not listen");
+    let opened = Opened { session: id, secret, transports, heartbeat: Heartbeat::default(), snapshot };
+    anyhow::ensure!(
+        client.send(&ServerMessage::Opened(Box::new(opened))),
+        "the answer does not fit a message"
+    );
+    tracing::info!(worker = worker.id(), "opened");
+    Ok(place)
+}
+
+/// What both sides can do, best first. Shared memory needs the Unix socket, and TCP a TCP connection.
+fn transports(shared: &Shared, open: &Open, peer: &Peer) -> Vec<Transport> {
+    let mut both = Vec::new();
+    if shared.hello.unix_socket.is_some() && open.transports.contains(&Transport::Shm) {
+        both.push(Transport::Shm);
+    }
+    if matches!(peer, Peer::Tcp { .. }) && open.transports.contains(&Transport::Tcp) {
+        both.push(Transport::Tcp);
+    }
+    both
+}
+
+/// Passes messages until something ends. `None`: the client went, which is how sessions end.
+async fn run(
+    shared: &Shared,
+    client: &mut Incoming,
+    to_client: &Outgoing,
+    worker: &mut Worker,
+    mut place: Place,
+) -> Option<String> {
+    let mut shutdown = shared.shutdown.subscribe();
+    let mut attached = false;
+    let attach_limit = tokio::time::sleep(SECRET_LIFE);
+    tokio::pin!(attach_limit);
+    loop {
+        tokio::select! {
+            message = client.next::<ClientMessage>() => match message {
+                // A frozen worker's queue fills; its pings are dropped and the client misses the answers, rightly.
+                Ok(Some(ClientMessage::Ping { n })) => drop(worker.send(&ToWorker::Ping { n })),
+                Ok(Some(_)) => return Some("the client sent a message that an open session does not have".into()),
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return Some(format!("the client sent garbage: {e}")),
+                Ok(None) | Err(_) => return None,
+            },
+            message = worker.incoming.next::<FromWorker>() => match message {
+                Ok(Some(FromWorker::Pong { n })) => drop(to_client.send(&ServerMessage::Pong { n })),
+                Ok(Some(FromWorker::Failed { reason })) => return Some(reason),
+                Ok(Some(FromWorker::Ready { .. })) => return Some("the worker reported twice".into()),
+                Ok(None) | Err(_) => return Some(format!("the worker {}", worker.end_by_itself().await)),
+            },
+            Ok(data) = &mut place.arrival, if !attached => {
+                attached = true;
+                tracing::info!(transport = %data.transport, "data connection");
+                if !worker.send_with_fd(&ToWorker::Data { transport: data.transport }, data.fd) {
+                    return Some("the worker does not take the data connection".into());
+                }
+            }
+            () = &mut attach_limit, if !attached => {
+                return Some(format!("no data connection came within {} s", SECRET_LIFE.as_secs()));
+            }
+            // The borrow of the flag must not live on.
+            () = async { drop(shutdown.wait_for(|stop| *stop).await) } => return Some("the server is shutting down".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpupool_protocol::control::DeviceInfo;
+
+    use super::*;
+
+    fn inventory(memory: &[u64]) -> Snapshot {
+        let device = |m: &u64| DeviceInfo { name: "card".into(), total_memory: *m, ..DeviceInfo::default() };
+        Snapshot { devices: memory.iter().map(device).collect(), ..Snapshot::default() }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_granted_or_refused_with_the_reason() {
+        let two = inventory(&[8 << 20, 4 << 20]);
+        let needs = |gpus, memory_bytes| Needs { gpus, memory_bytes, ..Needs::default() };
+        assert_eq!(place(&needs(0, 0), &two).unwrap(), [0, 1]);
+        assert_eq!(place(&needs(1, 8 << 20), &two).unwrap(), [0]);
+        assert_eq!(place(&needs(3, 0), &two).unwrap_err(), "3 GPUs are asked for, the server has 2");
+        assert!(
+            place(&needs(2, 5 << 20), &two)
+                .unwrap_err()
+                .contains("5 MiB are asked for on each GPU, card has 4 MiB")
+        );
+        assert!(place(&needs(0, 0), &inventory(&[])).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! The worker: one process a session, plain threads. This module is its process shell; what it does with a driver
+//! and a data connection is behind [`Work`].
+//!
+//! The worker's standard input is the tie to the daemon. A thread of its own answers the daemon's pings, so that a long
+//! compilation is not taken for death, and ends the process when the tie closes. The main thread loads the driver,
+//! reports, waits for a session and its data connection, and runs the session until it ends.
+
+mod tie;
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use gpupool_protocol::control::{DataSocket, Snapshot, Transport};
+
+use crate::tie::{FromWorker, SessionSpec, ToWorker};
+use tie::Order;
+
+/// What a worker process does with a driver. The product has one implementation; tests have others, which need none.
+pub trait Work {
+    /// A loaded driver.
+    type Driver;
+
+    /// Loads the driver's library by absolute path. Creates nothing on a device.
+    fn open(path: &Path) -> anyhow::Result<Self::Driver>;
+
+    /// Asks the driver what it shows, and says which calls this worker answers. Creates no context.
+    fn inventory(driver: &Self::Driver) -> anyhow::Result<Snapshot>;
+
+    /// Runs the session until the client is gone or the session is broken. The process ends afterwards.
+    fn run(setup: WorkerSetup<Self::Driver>, data: DataSocket) -> anyhow::Result<()>;
+}
+
+/// What a session starts with.
+#[derive(Debug)]
+pub struct WorkerSetup<D> {
+    /// The loaded driver.
+    pub driver: D,
+    /// Whose session it is and what it may use.
+    pub session: SessionSpec,
+    /// What runs over the data connection.
+    pub transport: Transport,
+}
+
+/// Runs the worker process over the tie on standard input. Ends the process at the end of the session without running
+/// destructors: the kernel frees everything, and a driver's own exit code has nothing left to save.
+pub fn main<W: Work>() -> anyhow::Result<()> {
+    let (tie, orders) = tie::start()?;
+    let outcome = serve::<W>(&tie, &orders);
+    let code = match &outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            let reason = format!("{error:#}");
+            tracing::error!("{reason}");
+            // The daemon may be gone; then nobody is left to tell.
+            let _ = tie.send(&FromWorker::Failed { reason });
+            1
+        }
+    };
+    tie::end_process(code)
+}
+
+fn serve<W: Work>(tie: &tie::Tie, orders: &tie::Orders) -> anyhow::Result<()> {
+    let path = match orders.next()? {
+        Order { message: ToWorker::Setup { driver }, .. } => driver,
+        other => bail!("the tie began with {:?} instead of Setup", other.message),
+    };
+    let driver = W::open(&path).with_context(|| format!("cannot load the driver {}", path.display()))?;
+    let snapshot =
+        W::inventory(&driver).with_context(|| format!("the driver {} gives no inventory", path.display()))?;
+    tie.send(&FromWorker::Ready { snapshot }).context("cannot report to the daemon")?;
+
+    let session = match orders.next()? {
+        Order { message: ToWorker::Begin(session), .. } => *session,
+        other => bail!("{:?} came over the tie instead of Begin", other.message),
+    };
+    let span = tracing::info_span!("session", id = session.session);
+    let _entered = span.enter();
+    match orders.next()? {
+        Order { message: ToWorker::Data { transport }, fd: Some(fd) } => {
+            let data = DataSocket::from_fd(fd).context("the data connection cannot be used")?;
+            W::run(WorkerSetup { driver, session, transport }, data)
+        }
+        Order { message: ToWorker::Data { .. }, fd: None } => {
+            bail!("a data connection came without its descriptor")
+        }
+        other => bail!("{:?} came over the tie instead of Data", other.message),
+    }
+}
