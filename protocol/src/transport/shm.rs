@@ -37,7 +37,7 @@ const IDLE_SLICE: Duration = Duration::from_secs(1);
 const GREETING: [u32; 4] = [u32::from_le_bytes(*b"GPUM"), crate::WIRE_VERSION, up::BYTES, down::BYTES];
 const GREETING_BYTES: usize = 16;
 
-fn greeting() -> [u8; GREETING_BYTES] {
+pub(crate) fn greeting() -> [u8; GREETING_BYTES] {
     let mut bytes = [0; GREETING_BYTES];
     for (to, word) in bytes.chunks_exact_mut(4).zip(GREETING) {
         to.copy_from_slice(&word.to_le_bytes());
