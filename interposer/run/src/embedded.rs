@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,7 +24,7 @@ use crate::supervise::{self, Ending};
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long the server may take to end its workers and itself.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// The start of the names of the directories that hold a private server's socket and token.
+/// The start of the names of the directories that hold a private server's socket and log.
 const DIRECTORY_PREFIX: &str = "gpupool-run-";
 /// In each such directory: held locked by the pool-run that made it.
 const LOCK_FILE: &str = "lock";
@@ -32,7 +32,7 @@ const LOCK_FILE: &str = "lock";
 /// Runs the program beside a private server and returns its exit status; a program ended by a signal ends this process
 /// by the same signal.
 pub fn run(place: &Place, mut environment: Environment, program: &[OsString]) -> anyhow::Result<u8> {
-    // The token of another server means nothing to a private one.
+    // The token of another server means nothing to a private one, which lets this user in without.
     environment.remove("GPUPOOL_TOKEN");
     environment.remove("GPUPOOL_TOKEN_FILE");
     let transport = environment.client_config()?.transport;
@@ -60,7 +60,6 @@ fn run_beside(
     signals: &Signals,
 ) -> anyhow::Result<Ending> {
     environment.set("GPUPOOL_SERVER", server.address(transport));
-    environment.set("GPUPOOL_TOKEN_FILE", &server.token_file);
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     environment.apply(&mut command);
@@ -71,12 +70,11 @@ fn run_beside(
     }
 }
 
-/// A private pool server and the directory with its socket, token and log.
+/// A private pool server and the directory with its socket and log.
 struct Server {
     child: Child,
     unix: String,
     tcp: String,
-    token_file: PathBuf,
     log_file: PathBuf,
     early_end_reported: bool,
     // Last, so that the directory goes after the server.
@@ -88,12 +86,10 @@ impl Server {
     fn start(place: &Place, signals: &Signals) -> anyhow::Result<Server> {
         let directory = Directory::make()?;
         let path = directory.path();
-        let token_file = path.join("token");
-        write_token(&token_file)?;
         let log_file = path.join("server.log");
         let (ready, ready_writer) = rustix::pipe::pipe().context("cannot make a pipe")?;
         rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("cannot set a pipe's flags")?;
-        let command = server_command(place, path, &token_file, &log_file, &ready_writer)?;
+        let command = server_command(place, path, &log_file, &ready_writer)?;
         let program = command.get_program().to_owned();
         let child = signals
             .spawn(command, Signal::TERM)
@@ -104,7 +100,6 @@ impl Server {
             child,
             unix: String::new(),
             tcp: String::new(),
-            token_file,
             log_file,
             early_end_reported: false,
             directory,
@@ -203,7 +198,6 @@ impl Server {
 fn server_command(
     place: &Place,
     directory: &Path,
-    token_file: &Path,
     log_file: &Path,
     ready: &OwnedFd,
 ) -> anyhow::Result<Command> {
@@ -215,8 +209,18 @@ fn server_command(
         );
     }
     let mut command = Command::new(program);
-    command.args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--socket"]);
-    command.arg(directory.join("socket")).arg("--token-file").arg(token_file);
+    // The machine's own server.toml is about another server.
+    command.args([
+        "serve",
+        "--config",
+        "/dev/null",
+        "--driver",
+        "soft",
+        "--listen",
+        "127.0.0.1:0",
+        "--socket",
+    ]);
+    command.arg(directory.join("socket"));
     command.arg("--ready-fd").arg(ready.as_raw_fd().to_string());
     command.env_remove("LD_PRELOAD").env_remove("GPUPOOL_SERVER").env_remove("GPUPOOL_TOKEN");
     command.stdin(Stdio::null());
@@ -245,20 +249,6 @@ fn parse_ready(line: &str) -> anyhow::Result<(String, String)> {
         bail!("an address is empty");
     }
     Ok((unix.to_owned(), tcp.to_owned()))
-}
-
-/// A fresh 256-bit token in hexadecimal, readable by this user only.
-fn write_token(file: &Path) -> anyhow::Result<()> {
-    let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).context("cannot get random bytes for the token")?;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .with_context(|| format!("cannot create {}", file.display()))?;
-    writeln!(file, "{text}").context("cannot write the token")
 }
 
 /// The private directory. It is removed at the end; one left by a pool-run that was killed is removed by the next.
@@ -338,18 +328,6 @@ mod tests {
         {
             assert!(parse_ready(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn token_is_private_and_fresh() {
-        let directory = tempfile::tempdir().unwrap();
-        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
-        write_token(&one).unwrap();
-        write_token(&two).unwrap();
-        assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
-        let (one, two) = (std::fs::read_to_string(one).unwrap(), std::fs::read_to_string(two).unwrap());
-        assert_eq!(one.len(), 65);
-        assert_ne!(one, two);
     }
 
     #[test]

@@ -15,7 +15,7 @@ echo $$ > "$here/server.pid"
 printf '%s\n' "$@" > "$here/server.arguments"
 env > "$here/server.environment"
 while [ $# -gt 0 ]; do
-  case "$1" in --ready-fd) fd=$2 ;; --socket) socket=$2 ;; --token-file) cp "$2" "$here/token" ;; esac
+  case "$1" in --ready-fd) fd=$2 ;; --socket) socket=$2 ;; esac
   shift
 done
 if [ -e "$here/fail" ]; then echo "no driver here" >&2; exit 1; fi
@@ -53,6 +53,8 @@ impl Install {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.at("pool-run"));
         command.args(arguments).env("TMPDIR", self.at("tmp")).stdin(Stdio::null());
+        // What is configured on this machine is not what is tested.
+        command.env("GPUPOOL_CONFIG", "/dev/null");
         for name in [
             "LD_PRELOAD",
             "LD_LIBRARY_PATH",
@@ -106,8 +108,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn without_a_server_it_fails_and_names_embedded() {
-    // GPUPOOL_CONFIG: this machine's own configuration is not what is tested.
-    let output = Install::new().command(&["--", "true"]).env("GPUPOOL_CONFIG", "/dev/null").output().unwrap();
+    let output = Install::new().run(&["--", "true"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(output.stdout.is_empty());
     let error = text(&output.stderr);
@@ -224,20 +225,19 @@ fn wrong_arguments() {
 fn embedded_starts_a_server_and_cleans_up() {
     let install = Install::new();
     let script =
-        "echo $GPUPOOL_SERVER; cat $GPUPOOL_TOKEN_FILE; stat -c %a $(dirname $GPUPOOL_TOKEN_FILE); exit 3";
-    let output = install.run(&["--embedded", "--", "sh", "-c", script]);
+        "echo $GPUPOOL_SERVER; stat -c %a $(dirname ${GPUPOOL_SERVER#unix:}); echo $GPUPOOL_TOKEN; exit 3";
+    let mut command = install.command(&["--embedded", "--", "sh", "-c", script]);
+    let output = command.env("GPUPOOL_TOKEN", "another-servers").output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    let out = text(&output.stdout);
-    let lines: Vec<&str> = out.lines().collect();
     let arguments = install.read("server.arguments");
     let arguments: Vec<&str> = arguments.lines().collect();
     let value = |flag: &str| arguments[arguments.iter().position(|argument| *argument == flag).unwrap() + 1];
     assert_eq!(arguments[0], "serve");
-    assert_eq!(value("--driver"), "soft");
-    assert_eq!(value("--listen"), "127.0.0.1:0");
-    assert_eq!(lines[0], format!("unix:{}", value("--socket")));
-    assert_eq!(lines[1], install.read("token").trim());
-    assert_eq!(lines[2], "700");
+    assert_eq!(
+        (value("--driver"), value("--listen"), value("--config")),
+        ("soft", "127.0.0.1:0", "/dev/null")
+    );
+    assert_eq!(text(&output.stdout), format!("unix:{}\n700\n\n", value("--socket")));
     assert!(!install.read("server.environment").contains("LD_PRELOAD="));
     install.assert_clean();
 }

@@ -36,13 +36,25 @@ impl Server {
             tempfile::Builder::new().prefix("gpupool-e2e-").tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
         write_private(&at("token"), TOKEN);
+        write_private(&at("tenants"), &format!("e2e {TOKEN}"));
         let log = File::create(at("log")).expect("a log file");
         // Without CLOEXEC: the server inherits it. Ours is closed below.
         let (ready, writer) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).expect("a flag");
         let mut command = clean(Build::find().file("pool-server"));
-        command.args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--socket"]).arg(at("socket"));
-        command.arg("--token-file").arg(at("token")).arg("--ready-fd").arg(writer.as_raw_fd().to_string());
+        command
+            .args([
+                "serve",
+                "--config",
+                "/dev/null",
+                "--driver",
+                "soft",
+                "--listen",
+                "127.0.0.1:0",
+                "--socket",
+            ])
+            .arg(at("socket"));
+        command.arg("--token-file").arg(at("tenants")).arg("--ready-fd").arg(writer.as_raw_fd().to_string());
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("the log file again")).stderr(log);
         let child = command.spawn().expect("pool-server starts");
         drop(writer);
