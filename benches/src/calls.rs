@@ -20,6 +20,33 @@ const EMPTY_KERNEL: &str = "\
 /// Calls of one sample of a measure whose single call is shorter than reading the clock.
 const BATCH: u64 = 100;
 
+/// Calls one function `calls` times, with a synchronise after every hundred: for tools that count instructions.
+pub fn repeat(library: &Path, function: Repeated, calls: u32) -> anyhow::Result<()> {
+    let cuda = Cuda::load(library)?;
+    let buffer = cuda.alloc(4096)?;
+    let stream = cuda.stream()?;
+    let kernel = cuda.kernel(EMPTY_KERNEL, "empty")?;
+    for call in 1..=calls {
+        match function {
+            Repeated::Memset => cuda.memset_async(buffer, call, stream)?,
+            Repeated::Launch => cuda.launch(kernel, buffer, stream)?,
+        }
+        if call % 100 == 0 {
+            cuda.synchronize()?;
+        }
+    }
+    cuda.synchronize()
+}
+
+/// What [`repeat`] can call.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Repeated {
+    /// `cuMemsetD32Async`.
+    Memset,
+    /// `cuLaunchKernel`.
+    Launch,
+}
+
 /// Measures everything once.
 pub fn measure(library: &Path, quick: bool) -> anyhow::Result<Run> {
     let cuda = Cuda::load(library)?;

@@ -39,6 +39,16 @@ enum Action {
         #[arg(long)]
         quick: bool,
     },
+    /// Calls one function again and again (`scripts/count-instructions` starts this)
+    #[command(hide = true)]
+    Repeat {
+        /// The library to load as the driver.
+        library: PathBuf,
+        /// The function to call.
+        function: calls::Repeated,
+        /// How often.
+        calls: u32,
+    },
     /// One run of the raw measurements; prints its result as JSON (`latency` starts this)
     #[command(hide = true)]
     MeasureRaw {
@@ -66,6 +76,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Action::Latency(arguments) => latency::run(&arguments),
         Action::MeasureCuda { library, quick } => calls::measure(&library, quick).and_then(print_json),
+        Action::Repeat { library, function, calls } => calls::repeat(&library, function, calls),
         Action::MeasureRaw { transport, quick } => raw::measure(transport, quick).and_then(print_json),
         Action::PeerShm { fd } => raw::peer_shm(fd),
         Action::PeerTcp { address } => raw::peer_tcp(address),
