@@ -36,5 +36,5 @@ pub use message::{
     Attach, Class, ClientInfo, ClientMessage, CuResult, DeviceInfo, Heartbeat, Hello, Needs, Open, Opened,
     ProbeReply, ServerMessage, Snapshot, Transport,
 };
-pub use probe::{ProbeCache, driver_version};
+pub use probe::{ProbeCache, driver_version, driver_version_via};
 pub use secret::{Secret, Token, host_key};

@@ -23,6 +23,14 @@ static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
 /// The driver version that the configured server stands for: from the configuration, else as this process already
 /// knows it, else from the file of the last minute, else by asking. Asks at most once a process and server.
 pub fn driver_version(config: &ClientConfig) -> Result<u32, Arc<ConnectError>> {
+    driver_version_via(config, ProbeCache::of_user)
+}
+
+/// The same with another cache, or none.
+pub fn driver_version_via(
+    config: &ClientConfig,
+    cache: impl FnOnce() -> Option<ProbeCache>,
+) -> Result<u32, Arc<ConnectError>> {
     if let Some(version) = config.driver_version {
         return Ok(version);
     }
@@ -31,7 +39,7 @@ pub fn driver_version(config: &ClientConfig) -> Result<u32, Arc<ConnectError>> {
     if let Some((_, answer)) = known.iter().find(|(s, _)| s == server) {
         return answer.clone();
     }
-    let answer = ask(config, server, ProbeCache::of_user().as_ref()).map_err(Arc::new);
+    let answer = ask(config, server, cache().as_ref()).map_err(Arc::new);
     known.push((server.clone(), answer.clone()));
     answer
 }
