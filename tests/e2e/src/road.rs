@@ -1,10 +1,11 @@
 //! The ways from a program to a device.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::build::Build;
+use crate::build::{Build, repository};
 
 /// The way that a program's CUDA calls take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +59,16 @@ pub fn clean(program: impl AsRef<OsStr>) -> Command {
             command.env_remove(&name);
         }
     }
-    command.env("GPUPOOL_CONFIG", "/dev/null");
+    command.env("GPUPOOL_CONFIG", "/dev/null").env("XDG_RUNTIME_DIR", runtime_directory());
     command
+}
+
+/// Where clients keep what they learn of servers: not in this user's own directory.
+fn runtime_directory() -> PathBuf {
+    let directory = repository().join("target/e2e-runtime");
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(&directory).expect("a directory under target");
+    directory
 }
 
 /// Preloads the interposer into a command, without pool-run.
