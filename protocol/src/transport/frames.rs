@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Release;
 
+use rustix::net::RecvFlags;
+
 use crate::wire::memory::Region;
 use crate::wire::state::LinkError;
 
@@ -50,14 +52,16 @@ impl FrameReader {
         Self { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, frame: Frame::default() }
     }
 
-    /// Reads once, without waiting, and applies what is complete. `Ok(false)`: nothing had come.
-    pub fn pump(&mut self, socket: BorrowedFd<'_>, region: &Region) -> Result<bool, LinkError> {
+    /// Reads once and applies what is complete. Without `wait` it returns at once, with it when something has come or
+    /// the socket's receive time-out has passed. `Ok(false)`: nothing had come.
+    pub fn pump(&mut self, socket: BorrowedFd<'_>, region: &Region, wait: bool) -> Result<bool, LinkError> {
         let direct = self.start == self.end && self.frame.left >= DIRECT_MIN;
         let got = if direct {
-            region.receive(socket, self.frame.offset, self.frame.left)
+            region.receive(socket, self.frame.offset, self.frame.left, wait)
         } else {
             let room = &mut self.buffer[self.end..];
-            rustix::net::recv(socket, room, rustix::net::RecvFlags::DONTWAIT)
+            let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            rustix::net::recv(socket, room, flags)
                 .map(|(got, _)| got)
                 .map_err(std::io::Error::from)
         };

@@ -34,6 +34,8 @@ pub struct Tcp {
     outgoing: Arc<Region>,
     state: Arc<LinkState>,
     spin: Duration,
+    /// How long a receiving call waits. A client's waits are cut in pieces of that length; a worker's are not.
+    receive_timeout: Option<Duration>,
     /// Frames that are to be sent; whoever holds the lock is the only one that writes to the socket.
     writer: Mutex<Vec<u8>>,
     /// Whether some thread reads.
@@ -49,6 +51,9 @@ pub struct Tcp {
 pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
     let setup = |error: io::Error| LinkError::system("preparing the data connection", error);
     socket.set_nodelay(true).map_err(setup)?;
+    socket.set_nonblocking(false).map_err(setup)?;
+    let receive_timeout = (side == Side::Client).then_some(LONG_WAIT);
+    socket.set_read_timeout(receive_timeout).map_err(setup)?;
     let region = |len| Region::private(len).map(Arc::new).map_err(|e| LinkError::system("getting memory", e));
     let (incoming, outgoing) = match side {
         Side::Client => (region(down::BYTES)?, region(up::BYTES)?),
@@ -60,6 +65,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         outgoing: outgoing.clone(),
         state: Arc::default(),
         spin: super::spin_time(),
+        receive_timeout,
         writer: Mutex::default(),
         baton: Mutex::new(false),
         changed: Condvar::new(),
@@ -112,7 +118,7 @@ impl Tcp {
         drop(baton);
         let ready = self.poll(PollFlags::IN | PollFlags::OUT, Some(LONG_WAIT));
         if ready.contains(PollFlags::IN) {
-            self.take_incoming();
+            self.take_incoming(false);
         }
         self.pass_baton();
     }
@@ -127,9 +133,11 @@ impl Tcp {
         }
     }
 
-    /// Reads once without waiting and applies what came. Only with the baton. Returns whether anything came.
-    fn take_incoming(&self) -> bool {
-        match lock(&self.reader).pump(self.socket.as_fd(), &self.incoming) {
+    /// Reads once, waiting for the socket or not, and applies what came. Only with the baton. Returns whether anything
+    /// came.
+    fn take_incoming(&self, wait: bool) -> bool {
+        let pumped = lock(&self.reader).pump(self.socket.as_fd(), &self.incoming, wait);
+        match pumped {
             Ok(false) => return false,
             Ok(true) => {}
             Err(error) => {
@@ -156,18 +164,24 @@ impl Tcp {
     fn read_until(&self, ready: &dyn Fn() -> bool, until: Option<Instant>) {
         let start = Instant::now();
         while !ready() && self.state.broken().is_none() {
-            if self.take_incoming() {
-                continue;
-            }
-            if start.elapsed() < self.spin {
-                std::hint::spin_loop();
+            if !self.spin.is_zero() && start.elapsed() < self.spin {
+                self.take_incoming(false);
                 continue;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return;
             }
-            self.poll(PollFlags::IN, left);
+            // One system call where the socket's own time-out does; two where it would be too long or too short.
+            if left == self.receive_timeout
+                || left.zip(self.receive_timeout).is_some_and(|(l, t)| l > t * 9 / 10)
+            {
+                self.take_incoming(true);
+            } else if self.poll(PollFlags::IN, left).is_empty() {
+                return;
+            } else {
+                self.take_incoming(false);
+            }
         }
     }
 
@@ -311,7 +325,7 @@ impl Transport for Tcp {
         if !*baton {
             *baton = true;
             drop(baton);
-            while self.take_incoming() && self.state.broken().is_none() {}
+            while self.take_incoming(false) && self.state.broken().is_none() {}
             self.pass_baton();
         }
         self.state.check()

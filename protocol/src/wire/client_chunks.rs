@@ -42,6 +42,11 @@ pub struct UpChunk<'l> {
 }
 
 impl UpChunk<'_> {
+    /// Which chunk it is: a record's body names it too.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Bytes written so far.
     pub fn len(&self) -> usize {
         self.len as usize

@@ -62,7 +62,9 @@ pub mod up {
 
     const _: () = assert!(CALLBACKS_TAKEN + LINE <= SLOT_SLEEP && SLOT_SLEEP_END <= RING);
     const _: () = assert!(RING_BYTES.is_power_of_two() && RECORD_BYTES_MAX <= RING_BYTES / 8);
-    const _: () = assert!(RING % GRAIN == 0 && CHUNK_AREA % GRAIN == 0 && BYTES % GRAIN == 0);
+    const _: () = assert!(
+        RING.is_multiple_of(GRAIN) && CHUNK_AREA.is_multiple_of(GRAIN) && BYTES.is_multiple_of(GRAIN)
+    );
 
     /// Offset of a slot's sleep word. `slot` must be below [`SLOTS`].
     pub const fn slot_sleep(slot: u32) -> u32 {
@@ -112,8 +114,10 @@ pub mod down {
 
     const _: () = assert!(CALLBACKS_QUEUED + LINE <= RELEASES && RELEASES_END <= CALLBACK_QUEUE);
     const _: () = assert!(CALLBACK_QUEUE_END <= SLOT_AREA && CALLBACKS.is_power_of_two());
-    const _: () = assert!(SLOT_AREA % LINE == 0 && SLOT_BYTES % LINE == 0 && BOARD % LINE == 0);
-    const _: () = assert!(CHUNK_AREA % GRAIN == 0 && BYTES % GRAIN == 0);
+    const _: () = assert!(
+        SLOT_AREA.is_multiple_of(LINE) && SLOT_BYTES.is_multiple_of(LINE) && BOARD.is_multiple_of(LINE)
+    );
+    const _: () = assert!(CHUNK_AREA.is_multiple_of(GRAIN) && BYTES.is_multiple_of(GRAIN));
 
     /// Offset of a reply slot; its first word is `done`. `slot` must be below [`SLOTS`].
     pub const fn slot(slot: u32) -> u32 {

@@ -163,12 +163,13 @@ impl Region {
         unsafe { Writer::new(at, len) }
     }
 
-    /// Receives at most `len` bytes from `socket` straight to `offset`, without waiting. `Ok(0)`: the peer has closed.
-    pub fn receive(&self, socket: BorrowedFd<'_>, offset: u32, len: usize) -> io::Result<usize> {
+    /// Receives at most `len` bytes from `socket` straight to `offset`. `Ok(0)`: the peer has closed.
+    pub fn receive(&self, socket: BorrowedFd<'_>, offset: u32, len: usize, wait: bool) -> io::Result<usize> {
         assert!(self.access == Access::ReadWrite);
         let to = self.at(offset, len);
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the kernel writes into `len` mapped, writable bytes, to which nobody has a reference.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, libc::MSG_DONTWAIT) };
+        let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, flags) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 }

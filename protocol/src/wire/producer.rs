@@ -1,8 +1,10 @@
 //! The writing side of the command ring, for many threads.
 //!
-//! `reserve` takes the next bytes with one compare-and-swap; its owner fills them without a lock; `finish` marks them
-//! finished and moves `published` over every finished record that follows on. The marks are in private memory, so
-//! nothing that the peer could change is ever read back.
+//! `reserve` takes the next bytes with one compare-and-swap; its owner fills them without a lock; `finish` publishes
+//! them. The right to move `published` over a record belongs to one thread: the record's owner if it finishes while
+//! the record is the next in line; else the owner leaves a mark, and whoever *claims* that mark, the owner or the
+//! thread that published the record before, goes on. The marks are in private memory, so nothing that the peer could
+//! change is ever read back. A single posting thread needs one compare-and-swap and one fence a record.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -15,6 +17,8 @@ use super::ring::{BadRing, Place, Ring};
 /// One mark for this many bytes of the ring. Two reservations never start so close to each other.
 const MARK_BYTES: u32 = 16;
 const _: () = assert!(Head::BYTES >= MARK_BYTES);
+/// Bit of a mark: some thread publishes this record. Positions are multiples of 8.
+const CLAIMED: u64 = 1;
 
 /// The positions of the writing side.
 pub struct Producer<A: Atomics = Real> {
@@ -25,8 +29,8 @@ pub struct Producer<A: Atomics = Real> {
     published: CachePadded<A::U64>,
     /// The newest reader's position that was looked at.
     consumed: CachePadded<A::U64>,
-    /// For each possible start of a reservation, the end of the newest one that was finished there. An entry of an
-    /// earlier lap is not above its own start, so nothing need be reset.
+    /// For each possible start of a reservation, the end of the newest one that was finished there out of turn. An
+    /// entry of an earlier lap is not above this lap's start, so nothing need be reset.
     marks: Box<[A::U64]>,
 }
 
@@ -64,42 +68,58 @@ impl<A: Atomics> Producer<A> {
 
     /// Takes the reader's position as the peer gives it. It must have been loaded with Acquire.
     pub fn note_consumed(&self, consumed: u64) -> Result<(), BadRing> {
-        // An older value than another thread has noted is no fault; one above what was published is.
+        // An older value than another thread has noted is no fault.
         if consumed > self.consumed.load(Relaxed) {
-            self.ring.check_consumed(consumed, self.published.load(Acquire))?;
-            self.consumed.fetch_max(consumed, AcqRel);
+            let published = self.published.load(Acquire);
+            // The reader may be a step ahead of `published`, which is stored after the word that it reads. More than
+            // is published is not believed in any case, and more than is reserved is a lie.
+            self.ring.check_consumed(consumed, self.reserved.load(Acquire).max(published))?;
+            self.consumed.fetch_max(consumed.min(published), AcqRel);
         }
         Ok(())
     }
 
-    /// Marks a filled reservation, and publishes as far as records are finished. `shown` is the word that the peer
-    /// reads. Returns whether this call moved it: then this thread must also wake a sleeping peer, for which
-    /// the fence has been made.
+    /// Publishes a filled reservation, and finished records behind it, or leaves it to the owner of an unfinished
+    /// record before it. `shown` is the word that the peer reads. Returns whether this call moved it: then this thread
+    /// must also wake a sleeping peer, for which the fence has been made.
     #[inline]
     pub fn finish(&self, place: Place, shown: &A::U64) -> bool {
-        self.mark(place.start).store(place.end, Release);
-        // Pairs with the fence below: of two threads that finish neighbouring records, one sees the other's mark or
-        // the other sees the moved position. Without it both could leave a finished record unpublished for ever.
-        A::fence();
-        let mut at = self.published.load(Acquire);
-        let mut moved = false;
-        loop {
-            let end = self.mark(at).load(Acquire);
-            if end.wrapping_sub(at) > u64::from(self.ring.capacity()) || end == at {
-                break;
-            }
-            match self.published.compare_exchange(at, end, AcqRel, Acquire) {
-                Ok(_) => {
-                    moved = true;
-                    at = end;
-                    // `fetch_max`, since two threads may come here in the other order than they moved `published`.
-                    shown.fetch_max(end, Release);
-                    A::fence();
-                }
-                Err(now) => at = now,
-            }
+        // Next in line, and without a mark: nobody else can move `published` from here.
+        if self.published.load(Acquire) == place.start {
+            self.publish(place.end, shown);
+            return true;
         }
-        moved
+        self.mark(place.start).store(place.end, Release);
+        // Pairs with the fence in `publish`: either we see the moved position, or the thread that moved it sees our
+        // mark. Without it both could leave this record unpublished for ever.
+        A::fence();
+        let mine = self.published.load(Acquire) == place.start && self.claim(place.start, place.end);
+        if mine {
+            self.publish(place.end, shown);
+        }
+        mine
+    }
+
+    /// Moves the published position to `end`, and on over finished records. Only with the right to move it.
+    #[inline]
+    fn publish(&self, mut end: u64, shown: &A::U64) {
+        loop {
+            // `shown` first: whoever takes over sees `published`, and then stores `shown` after us.
+            shown.store(end, Release);
+            self.published.store(end, Release);
+            A::fence();
+            let next = self.mark(end).load(Acquire);
+            let fresh = (1..=u64::from(self.ring.capacity())).contains(&next.wrapping_sub(end));
+            if !fresh || next & CLAIMED != 0 || !self.claim(end, next) {
+                return;
+            }
+            end = next;
+        }
+    }
+
+    /// Takes the right to publish the record at `start`, which is marked as finished up to `end`.
+    fn claim(&self, start: u64, end: u64) -> bool {
+        self.mark(start).compare_exchange(end, end | CLAIMED, AcqRel, Relaxed).is_ok()
     }
 
     /// Everything below is finished.
@@ -175,6 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn three_records_of_two_writers_are_all_shown() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let tiny = Arc::new(Tiny::new());
+            let other = {
+                let tiny = tiny.clone();
+                loom::thread::spawn(move || tiny.post(32, 7))
+            };
+            tiny.post(32, 8);
+            tiny.post(32, 9);
+            other.join().unwrap();
+            assert_eq!(tiny.check(), 96, "a finished record was never published");
+        });
+    }
+
+    #[test]
     fn a_reader_beside_two_writers_sees_only_whole_records() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -202,7 +239,7 @@ mod tests {
         }
         assert_eq!(producer.try_reserve(24), None);
         assert_eq!(producer.note_consumed(136), Err(BadRing::Consumed { consumed: 136, published: 128 }));
-        assert_eq!(producer.note_consumed(u64::MAX).is_err(), true);
+        assert!(producer.note_consumed(u64::MAX).is_err());
         producer.note_consumed(64).unwrap();
         producer.note_consumed(0).unwrap();
         assert_eq!(producer.try_reserve(64), Some(Place { start: 128, pad: 0, end: 192 }));

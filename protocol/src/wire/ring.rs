@@ -82,7 +82,7 @@ impl Ring {
     /// A ring of `capacity` bytes whose records have at most `record_max`. Both are the program's own numbers.
     pub const fn new(capacity: u32, record_max: u32) -> Self {
         assert!(capacity.is_power_of_two() && capacity >= 64);
-        assert!(record_max % 8 == 0 && record_max >= Head::BYTES && record_max <= capacity / 2);
+        assert!(record_max.is_multiple_of(8) && record_max >= Head::BYTES && record_max <= capacity / 2);
         Self { capacity, record_max }
     }
 
@@ -97,7 +97,7 @@ impl Ring {
     }
 
     /// Bytes from `position` to the ring's end, at least 8 for any position of ours.
-    const fn to_end(&self, position: u64) -> u32 {
+    const fn before_end(&self, position: u64) -> u32 {
         self.capacity - self.index(position)
     }
 
@@ -105,7 +105,7 @@ impl Ring {
     /// `reserved` is taken.
     pub fn place(&self, reserved: u64, size: u32) -> Place {
         debug_assert!(size.is_multiple_of(8) && (Head::BYTES..=self.record_max).contains(&size));
-        let left = self.to_end(reserved);
+        let left = self.before_end(reserved);
         let pad = if left < size { left } else { 0 };
         let end = reserved.wrapping_add(u64::from(pad)).wrapping_add(u64::from(size));
         Place { start: reserved, pad, end }
@@ -140,7 +140,7 @@ impl Ring {
     pub fn step(&self, position: u64, available: u32, first: u64) -> Result<Step, BadRing> {
         let length = first as u32;
         let bad = Err(BadRing::Length { position, length });
-        let room = available.min(self.to_end(position));
+        let room = available.min(self.before_end(position));
         if (first >> 32) as u16 == PAD {
             let whole = length >= 8 && length.is_multiple_of(8) && length <= room;
             return if whole { Ok(Step::Pad(length)) } else { bad };
@@ -179,7 +179,7 @@ mod tests {
         ) {
             if let Ok(step) = RING.step(position, available, first) {
                 let whole = match step { Step::Pad(n) => n, Step::Record { whole, .. } => whole };
-                prop_assert!(whole >= 8 && whole <= available && whole % 8 == 0);
+                prop_assert!(whole >= 8 && whole <= available && whole.is_multiple_of(8));
                 prop_assert!(RING.index(position) + whole <= RING.capacity());
             }
         }

@@ -200,7 +200,7 @@ proptest! {
     #[test]
     fn garbage_to_the_worker_ends_in_an_error_or_in_waiting(
         words in proptest::collection::vec(
-            prop_oneof![any::<u64>(), 0u64..200, Just(u64::from(up::RING) | 64 << 32), (0u64..64).prop_map(|o| o * 8 | 8 << 32)], 1..80),
+            prop_oneof![any::<u64>(), 0u64..200, Just(u64::from(up::RING) | 64 << 32), (0u64..64).prop_map(|o| (o * 8) | (8 << 32))], 1..80),
     ) {
         let (mut receiver, mut client) = worker_and_raw_client();
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -218,7 +218,7 @@ proptest! {
 
     #[test]
     fn any_ring_contents_on_shared_memory_are_survived(
-        contents in proptest::collection::vec(prop_oneof![any::<u64>(), (0u64..100).prop_map(|n| n | 1 << 32), (0u64..100).prop_map(|n| n * 8 | 0xFFFF << 32)], 8..64),
+        contents in proptest::collection::vec(prop_oneof![any::<u64>(), (0u64..100).prop_map(|n| n | (1 << 32)), (0u64..100).prop_map(|n| (n * 8) | (0xFFFF << 32))], 8..64),
         published in prop_oneof![any::<u64>(), (0u64..64).prop_map(|n| n * 8)],
     ) {
         let (link, mut receiver, _replier) = pair(Over::Shm);
