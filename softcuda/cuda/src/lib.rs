@@ -1,1 +1,46 @@
 //! A CUDA driver whose device is the CPU.
+//!
+//! The library is a `libcuda.so.1`: it exports every symbol of `cuda.h`, and a program that is preloaded with it or finds
+//! it on its library path runs its kernels on the machine's cores. PTX is compiled just in time by `softcuda-engine`;
+//! machine code for real cards cannot be run and is refused as CUDA refuses code for another card.
+//!
+//! One module a kind of object; `exports` turns CUDA's calls into theirs.
+
+mod allocations;
+mod attributes;
+mod config;
+mod context;
+mod copy;
+mod copy_box;
+mod current;
+mod device;
+mod driver;
+mod entry;
+mod error;
+mod event;
+mod exports;
+mod function;
+mod handles;
+mod host;
+mod image;
+mod jit;
+mod launch;
+mod library;
+mod limits;
+mod link;
+mod log;
+mod memory;
+mod memset;
+mod module;
+mod occupancy;
+mod per_thread;
+mod place;
+mod pointer;
+mod pool;
+mod primary;
+mod printf;
+mod procaddr;
+mod progress;
+mod stream;
+mod tables;
+mod threads;

@@ -1,0 +1,297 @@
+//! Contexts: what a thread works in. A context owns streams, events, modules and memory, and dies of a kernel's fault.
+
+use crate::device::Device;
+use crate::driver::TABLES;
+use crate::error::*;
+use crate::stream::{Stream, Work};
+use crate::{current, per_thread, printf, progress};
+use cudarc::driver::sys::CUresult;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+/// One context.
+pub struct Context {
+    /// Its handle; that of a primary context is the same for the life of the process.
+    pub handle: usize,
+    /// A number that no other context has or had (`cuCtxGetId`).
+    pub id: u64,
+    /// Its device.
+    pub device: Arc<Device>,
+    /// Whether it is the device's primary context.
+    pub primary: bool,
+    /// What `cuCtxGetFlags` answers.
+    pub flags: AtomicU32,
+    /// What `cuCtxGetApiVersion` answers.
+    pub api_version: u32,
+    /// What `cuCtxGetLimit` answers.
+    pub limits: Mutex<crate::limits::Limits>,
+    /// What `cuCtxGetCacheConfig` and `cuCtxGetSharedMemConfig` answer: hints, kept and not used.
+    pub cache_config: AtomicU32,
+    /// See `cache_config`.
+    pub shared_config: AtomicU32,
+    /// What this context died of.
+    pub fate: Arc<Fate>,
+    gone: AtomicBool,
+    legacy: OnceLock<Arc<Stream>>,
+    /// Every stream, and the lock under which work is given to any of them, so that its order is one for all.
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+/// The first error that a context cannot recover from.
+#[derive(Default)]
+pub struct Fate(Mutex<Option<CUresult>>, AtomicBool);
+
+impl Fate {
+    /// Notes an error; the first stays.
+    pub fn fail(&self, error: CUresult) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.1.store(true, Ordering::Release);
+    }
+
+    /// The error, as a result.
+    ///
+    /// # Errors
+    /// What was given to [`Fate::fail`] first.
+    pub fn check(&self) -> Result {
+        if !self.1.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Context {
+    /// A context under a handle from the table of contexts, and added to it.
+    pub fn new(handle: usize, device: &Arc<Device>, primary: bool, flags: u32) -> Arc<Context> {
+        let context = Arc::new(Context {
+            handle,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device: device.clone(),
+            primary,
+            flags: AtomicU32::new(flags),
+            api_version: 3020,
+            limits: Mutex::new(crate::limits::Limits::default()),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(1),
+            fate: Arc::default(),
+            gone: AtomicBool::new(false),
+            legacy: OnceLock::new(),
+            streams: Mutex::new(Vec::new()),
+        });
+        let legacy = Stream::new(&context, crate::stream::LEGACY, 0, 0);
+        context.adopt(&legacy);
+        let _ = context.legacy.set(legacy);
+        TABLES.contexts.add(handle, context.clone());
+        context
+    }
+
+    /// The default stream that orders itself with all blocking ones.
+    pub fn legacy(&self) -> &Arc<Stream> {
+        self.legacy.get().unwrap_or_else(|| unreachable!("set in `new`"))
+    }
+
+    /// Whether it was destroyed or reset.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Adds a stream.
+    pub fn adopt(&self, stream: &Arc<Stream>) {
+        self.lock_streams().push(Arc::downgrade(stream));
+    }
+
+    fn lock_streams(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Stream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives work to a stream, behind everything that the default stream's rules order before it.
+    ///
+    /// # Errors
+    /// The context's fatal error, and what [`Stream::push`] says.
+    pub fn submit(&self, stream: &Arc<Stream>, work: Work) -> Result {
+        self.fate.check()?;
+        let mut streams = self.lock_streams();
+        for (other, position) in self.implied_waits(stream, &mut streams) {
+            stream.push(Work::Stream(other, position))?;
+        }
+        stream.push(work)
+    }
+
+    /// The streams, and positions in them, that new work of `stream` must wait for besides its own.
+    fn implied_waits(&self, stream: &Arc<Stream>, all: &mut Vec<Weak<Stream>>) -> Vec<(Arc<Stream>, u64)> {
+        if stream.is_legacy() {
+            let mut waits = Vec::new();
+            all.retain(|weak| {
+                let Some(other) = weak.upgrade() else { return false };
+                if other.is_blocking() && !other.is_legacy() {
+                    waits.extend(
+                        other.unseen(&other.seen_by_legacy).map(|position| (other.clone(), position)),
+                    );
+                }
+                true
+            });
+            waits
+        } else if stream.is_blocking() {
+            let legacy = self.legacy();
+            legacy
+                .unseen(&stream.seen_of_legacy)
+                .map(|position| (legacy.clone(), position))
+                .into_iter()
+                .collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// What must be done before work that is done on the calling thread, as the next work of `stream`: the stream's own
+    /// work and what the default stream's rules add.
+    fn before(&self, stream: &Arc<Stream>) -> Vec<(Arc<Stream>, u64)> {
+        let streams = self.lock_streams();
+        let mut waits = vec![(stream.clone(), stream.submitted())];
+        if stream.is_legacy() {
+            let blocking =
+                streams.iter().filter_map(Weak::upgrade).filter(|s| s.is_blocking() && !s.is_legacy());
+            waits.extend(blocking.map(|s| (s.clone(), s.submitted())));
+        } else if stream.is_blocking() {
+            waits.push((self.legacy().clone(), self.legacy().submitted()));
+        }
+        waits.retain(|(stream, position)| !stream.reached(*position));
+        waits
+    }
+
+    /// Does something on the calling thread as the next work of a stream, and returns when it is done.
+    ///
+    /// # Errors
+    /// The context's fatal error, or that of `work`.
+    pub fn run_now(&self, stream: &Arc<Stream>, work: impl FnOnce() -> Result) -> Result {
+        self.fate.check()?;
+        self.wait_for(&self.before(stream))?;
+        work()
+    }
+
+    fn wait_for(&self, waits: &[(Arc<Stream>, u64)]) -> Result {
+        for (stream, position) in waits {
+            progress::wait(|| stream.reached(*position));
+        }
+        printf::flush(&self.device);
+        self.fate.check()
+    }
+
+    /// Waits until a stream has done all it was given.
+    ///
+    /// # Errors
+    /// The context's fatal error.
+    pub fn synchronize_stream(&self, stream: &Arc<Stream>) -> Result {
+        self.wait_for(&self.before(stream))
+    }
+
+    /// Whether a stream has done all it was given.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_READY` if not; the context's fatal error.
+    pub fn query_stream(&self, stream: &Arc<Stream>) -> Result {
+        self.fate.check()?;
+        if self.before(stream).is_empty() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    }
+
+    /// Waits until all streams have done what they were given.
+    ///
+    /// # Errors
+    /// The context's fatal error.
+    pub fn synchronize(&self) -> Result {
+        let waits: Vec<_> = self
+            .lock_streams()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(|s| (s.clone(), s.submitted()))
+            .collect();
+        self.wait_for(&waits)
+    }
+
+    /// Ends the context: waits for its work, then everything that it owns goes.
+    pub fn destroy(&self) {
+        if self.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Its error, if any, has been reported or nobody is left to hear it.
+        let _ = self.synchronize();
+        cuda_abi::export_tables::context_destroyed(std::ptr::with_exposed_provenance_mut(self.handle));
+        TABLES.contexts.remove(self.handle);
+        for module in TABLES.modules.all().iter().filter(|m| m.context == self.handle) {
+            module.unload();
+        }
+        for library in TABLES.libraries.all() {
+            library.forget_context(self.handle);
+        }
+        for stream in self.lock_streams().iter().filter_map(Weak::upgrade) {
+            TABLES.streams.remove(stream.handle);
+            stream.close();
+        }
+        for event in TABLES.events.all().iter().filter(|e| e.context == self.handle) {
+            TABLES.events.remove(event.handle);
+        }
+        TABLES.allocations.free_all_of(self.handle);
+    }
+}
+
+/// `cuCtxCreate`: a new context, made current on top of the thread's stack.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for unknown flags.
+pub fn create(device: &Arc<Device>, flags: u32) -> Result<usize> {
+    check_flags(flags)?;
+    let handle = TABLES.contexts.reserve();
+    Context::new(handle, device, false, flags);
+    current::push(handle)?;
+    Ok(handle)
+}
+
+/// Flags that a context may have: one way of waiting, and the bits of `CUctx_flags`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub fn check_flags(flags: u32) -> Result {
+    if flags & !0xff == 0 && matches!(flags & 7, 0 | 1 | 2 | 4) {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// `cuCtxDestroy`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CONTEXT` for a handle that is none, or a primary context's.
+pub fn destroy(handle: usize) -> Result {
+    let context = TABLES.contexts.get(handle).filter(|c| !c.primary).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    context.destroy();
+    current::forget_top(handle);
+    Ok(())
+}
+
+/// The stream that a handle means in the current context. 0 is the legacy stream, or the thread's own when the caller
+/// was compiled so; 1 and 2 are always these two.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for a handle that is no stream; no current context.
+pub fn stream(handle: usize) -> Result<(Arc<Context>, Arc<Stream>)> {
+    match handle {
+        0 | 1 => {
+            let context = current::context()?;
+            let legacy = context.legacy().clone();
+            Ok((context, legacy))
+        }
+        2 => {
+            let context = current::context()?;
+            let own = per_thread::stream(&context);
+            Ok((context, own))
+        }
+        _ => {
+            let stream = TABLES.streams.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+            let context = stream.context.upgrade().ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+            Ok((context, stream))
+        }
+    }
+}

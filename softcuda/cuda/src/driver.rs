@@ -1,0 +1,91 @@
+//! The driver as a whole: its devices and the tables of everything that has a handle.
+
+use crate::allocations::Allocations;
+use crate::config;
+use crate::context::Context;
+use crate::device::Device;
+use crate::entry;
+use crate::error::*;
+use crate::event::Event;
+use crate::function::Function;
+use crate::handles::{Handles, Kind};
+use crate::library::{Kernel, Library};
+use crate::link::Link;
+use crate::module::Module;
+use crate::pool::Pool;
+use crate::stream::Stream;
+use std::sync::{Arc, OnceLock};
+
+/// Every object by its handle.
+pub struct Tables {
+    /// `CUcontext`
+    pub contexts: Handles<Context>,
+    /// `CUstream`
+    pub streams: Handles<Stream>,
+    /// `CUevent`
+    pub events: Handles<Event>,
+    /// `CUmodule`
+    pub modules: Handles<Module>,
+    /// `CUfunction`
+    pub functions: Handles<Function>,
+    /// `CUlibrary`
+    pub libraries: Handles<Library>,
+    /// `CUkernel`
+    pub kernels: Handles<Kernel>,
+    /// `CUlinkState`
+    pub links: Handles<Link>,
+    /// `CUmemoryPool`
+    pub pools: Handles<Pool>,
+    /// What lies where, on all devices and in host memory.
+    pub allocations: Allocations,
+}
+
+/// The tables of this process.
+pub static TABLES: Tables = Tables {
+    contexts: Handles::new(Kind::Context),
+    streams: Handles::new(Kind::Stream),
+    events: Handles::new(Kind::Event),
+    modules: Handles::new(Kind::Module),
+    functions: Handles::new(Kind::Function),
+    libraries: Handles::new(Kind::Library),
+    kernels: Handles::new(Kind::Kernel),
+    links: Handles::new(Kind::Link),
+    pools: Handles::new(Kind::Pool),
+    allocations: Allocations::new(),
+};
+
+static DEVICES: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
+
+/// `cuInit`: makes the devices. Their memory is only reserved; no thread starts.
+pub fn init(flags: u32) -> Result {
+    if flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if entry::is_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if DEVICES.get().is_none() {
+        let config = config::get();
+        let devices: std::io::Result<Vec<_>> =
+            (0..config.devices).map(|i| Device::new(i, config).map(Arc::new)).collect();
+        // Two threads may come here at once; the devices of the slower one are dropped again.
+        let _ = DEVICES.set(devices.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?);
+    }
+    entry::open();
+    Ok(())
+}
+
+/// All devices; none before [`init`].
+pub fn devices() -> &'static [Arc<Device>] {
+    DEVICES.get().map_or(&[], Vec::as_slice)
+}
+
+/// The device of an ordinal.
+pub fn device(ordinal: i32) -> Result<&'static Arc<Device>> {
+    usize::try_from(ordinal).ok().and_then(|i| devices().get(i)).ok_or(CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// `cuDriverGetVersion`.
+pub fn version() -> i32 {
+    config::get().driver_version
+}

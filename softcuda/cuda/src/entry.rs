@@ -1,0 +1,61 @@
+//! The gate that every exported call passes: is the driver there, and nothing may unwind into C.
+
+use crate::error::{
+    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, Result,
+};
+use cudarc::driver::sys::CUresult;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const BEFORE: u8 = 0;
+const READY: u8 = 1;
+const EXITING: u8 = 2;
+const FORKED: u8 = 3;
+
+static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+
+/// Runs a call that needs no `cuInit`.
+pub fn always(body: impl FnOnce() -> Result) -> CUresult {
+    if PHASE.load(Ordering::Relaxed) == EXITING {
+        return CUDA_ERROR_DEINITIALIZED;
+    }
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => CUDA_SUCCESS,
+        Ok(Err(error)) => error,
+        Err(_) => CUDA_ERROR_UNKNOWN,
+    }
+}
+
+/// Runs a call that needs `cuInit` to have succeeded in this very process.
+pub fn initialised(body: impl FnOnce() -> Result) -> CUresult {
+    match PHASE.load(Ordering::Acquire) {
+        READY => always(body),
+        EXITING => CUDA_ERROR_DEINITIALIZED,
+        // The child of a fork has neither the stream threads nor a device of its own; NVIDIA's driver says the same.
+        _ => CUDA_ERROR_NOT_INITIALIZED,
+    }
+}
+
+/// Whether this process is the child of one that had initialised the driver.
+pub fn is_forked_child() -> bool {
+    PHASE.load(Ordering::Acquire) == FORKED
+}
+
+/// Opens the gate. Called once the devices exist; hooks exit and fork the first time.
+pub fn open() {
+    if PHASE.compare_exchange(BEFORE, READY, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        // SAFETY: both take functions that live as long as the library, which is never unloaded (`-z nodelete`).
+        unsafe {
+            libc::atexit(at_exit);
+            libc::pthread_atfork(None, None, Some(in_child));
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    let _ = PHASE.compare_exchange(READY, EXITING, Ordering::AcqRel, Ordering::Acquire);
+}
+
+extern "C" fn in_child() {
+    let _ = PHASE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Acquire);
+}

@@ -1,0 +1,159 @@
+//! Events: marks in streams, with the time at which they were passed.
+#![forbid(unsafe_code)]
+
+use crate::driver::TABLES;
+use crate::error::*;
+use crate::stream::Work;
+use crate::{current, printf, progress};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: u32 = 4;
+
+/// One recording of an event: a wait is for the recording that was last when the wait was asked for.
+#[derive(Default)]
+pub struct Record(OnceLock<Instant>);
+
+impl Record {
+    /// Whether the stream has come past it.
+    pub fn is_done(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
+/// One event.
+pub struct Event {
+    /// Its handle.
+    pub handle: usize,
+    /// Its context's handle.
+    pub context: usize,
+    flags: u32,
+    last: Mutex<Option<Arc<Record>>>,
+}
+
+impl Event {
+    /// The newest recording, if it was ever recorded.
+    pub fn last_record(&self) -> Option<Arc<Record>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The time of a passed event that keeps times.
+    fn time(&self) -> Result<Instant> {
+        if self.flags & DISABLE_TIMING != 0 {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let record = self.last_record().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        record.0.get().copied().ok_or(CUDA_ERROR_NOT_READY)
+    }
+
+    /// The fatal error of the event's context.
+    fn check_context(&self) -> Result {
+        TABLES.contexts.get(self.context).map_or(Ok(()), |c| c.fate.check())
+    }
+}
+
+/// The event of a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn find(handle: usize) -> Result<Arc<Event>> {
+    TABLES.events.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// `cuEventCreate`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for unknown flags; interprocess events are not supported.
+pub fn create(flags: u32) -> Result<usize> {
+    let context = current::healthy()?;
+    if flags & !7 != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & INTERPROCESS != 0 {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let handle = TABLES.events.reserve();
+    let event = Event { handle, context: context.handle, flags, last: Mutex::default() };
+    TABLES.events.add(handle, Arc::new(event));
+    Ok(handle)
+}
+
+/// `cuEventDestroy`: recordings that streams still wait for stay.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn destroy(handle: usize) -> Result {
+    TABLES.events.remove(handle).map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// `cuEventRecordWithFlags`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` if event and stream are of different contexts, or one is none.
+pub fn record(handle: usize, stream: usize, flags: u32) -> Result {
+    if flags > 1 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let event = find(handle)?;
+    let (context, stream) = crate::context::stream(stream)?;
+    if context.handle != event.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    let record = Arc::new(Record::default());
+    let passed = record.clone();
+    // Also a stream of a dead context passes its events: nothing may wait for ever.
+    let pass = move |_| {
+        let _ = passed.0.set(Instant::now());
+    };
+    context.submit(&stream, Work::Always(Box::new(pass)))?;
+    *event.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+    Ok(())
+}
+
+/// `cuEventQuery`.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_READY` while the newest recording is not passed.
+pub fn query(handle: usize) -> Result {
+    let event = find(handle)?;
+    event.check_context()?;
+    match event.last_record() {
+        Some(record) if !record.is_done() => Err(CUDA_ERROR_NOT_READY),
+        _ => Ok(()),
+    }
+}
+
+/// `cuEventSynchronize`.
+///
+/// # Errors
+/// The context's fatal error.
+pub fn synchronize(handle: usize) -> Result {
+    let event = find(handle)?;
+    if let Some(record) = event.last_record() {
+        progress::wait(|| record.is_done());
+    }
+    if let Some(context) = TABLES.contexts.get(event.context) {
+        printf::flush(&context.device);
+    }
+    event.check_context()
+}
+
+/// `cuEventElapsedTime`: milliseconds from one event to another.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for an event without times or never recorded, `CUDA_ERROR_NOT_READY` for one that is not
+/// passed yet.
+pub fn elapsed(start: usize, end: usize) -> Result<f32> {
+    let (start, end) = (find(start)?, find(end)?);
+    if start.context != end.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    start.check_context()?;
+    let (from, to) = (start.time()?, end.time()?);
+    let milliseconds = |d: std::time::Duration| d.as_secs_f64() * 1e3;
+    let signed = to.checked_duration_since(from).map_or_else(|| -milliseconds(from - to), milliseconds);
+    Ok(signed as f32)
+}

@@ -1,0 +1,117 @@
+//! Devices and primary contexts.
+
+use super::{handle, out, text};
+use crate::device::{self, NAME};
+use crate::driver;
+use crate::error::*;
+use cudarc::driver::sys::{CUcontext, CUdevprop, CUuuid};
+use std::ffi::c_char;
+
+exports! { ($) devices_names, initialised;
+    cuDeviceGet(device: *mut i32, ordinal: i32) { out(device)?.set(driver::device(ordinal)?.ordinal) }
+    cuDeviceGetCount(count: *mut i32) { out(count)?.set(driver::devices().len() as i32) }
+    cuDeviceGetName(name: *mut c_char, length: i32, device: i32) {
+        driver::device(device)?;
+        copy_text(NAME, name, length)
+    }
+    cuDeviceGetPCIBusId(id: *mut c_char, length: i32, device: i32) {
+        copy_text(&driver::device(device)?.pci_bus_id(), id, length)
+    }
+    cuDeviceGetByPCIBusId(device: *mut i32, id: *const c_char) {
+        out(device)?.set(device::by_pci_bus_id(text(id)?, driver::devices())?)
+    }
+    cuDeviceGetUuid(uuid: *mut CUuuid, device: i32) { give_uuid(uuid, device) }
+    cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: i32) { give_uuid(uuid, device) }
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) {
+        out(bytes)?.set(driver::device(device)?.memory.total() as usize)
+    }
+    cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32) {
+        out(value)?.set(driver::device(device)?.attribute(attribute)?)
+    }
+    cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, device: i32) {
+        let (major, minor, device) = (out(major)?, out(minor)?, driver::device(device)?);
+        major.set(device.attribute(75)?)?;
+        minor.set(device.attribute(76)?)
+    }
+    cuDeviceGetProperties(properties: *mut CUdevprop, device: i32) {
+        let (properties, device) = (out(properties)?, driver::device(device)?);
+        let a = |id| device.attribute(id);
+        properties.set(CUdevprop {
+            maxThreadsPerBlock: a(1)?,
+            maxThreadsDim: [a(2)?, a(3)?, a(4)?],
+            maxGridSize: [a(5)?, a(6)?, a(7)?],
+            sharedMemPerBlock: a(8)?,
+            totalConstantMemory: a(9)?,
+            SIMDWidth: a(10)?,
+            memPitch: a(11)?,
+            regsPerBlock: a(12)?,
+            clockRate: a(13)?,
+            textureAlign: a(14)?,
+        })
+    }
+    cuDeviceGetExecAffinitySupport(supported: *mut i32, kind: u32, device: i32) {
+        driver::device(device)?;
+        if kind == 0 { out(supported)?.set(0) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+    }
+    cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) {
+        let can = out(can)?;
+        driver::device(device)?;
+        driver::device(peer)?;
+        // Kernels reach the memory of their own device only.
+        can.set(0)
+    }
+    cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, from: i32, to: i32) {
+        let value = out(value)?;
+        if driver::device(from)?.ordinal == driver::device(to)?.ordinal || !(1..=5).contains(&attribute) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        value.set(0)
+    }
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: i32) {
+        let (context, device) = (out(context)?, driver::device(device)?);
+        context.set(handle(device.primary.retain(device)))
+    }
+    cuDevicePrimaryCtxRelease(device: i32) { driver::device(device)?.primary.release() }
+    cuDevicePrimaryCtxRelease_v2(device: i32) { driver::device(device)?.primary.release() }
+    cuDevicePrimaryCtxReset(device: i32) { reset(device) }
+    cuDevicePrimaryCtxReset_v2(device: i32) { reset(device) }
+    cuDevicePrimaryCtxSetFlags(device: i32, flags: u32) { driver::device(device)?.primary.set_flags(flags) }
+    cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) { driver::device(device)?.primary.set_flags(flags) }
+    cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) {
+        let (flags, active) = (out(flags)?, out(active)?);
+        let state = driver::device(device)?.primary.state();
+        flags.set(state.0)?;
+        active.set(i32::from(state.1))
+    }
+}
+
+fn reset(device: i32) -> Result {
+    driver::device(device)?.primary.reset();
+    Ok(())
+}
+
+/// # Safety
+/// `uuid` is null or may be written.
+unsafe fn give_uuid(uuid: *mut CUuuid, device: i32) -> Result {
+    // SAFETY: the caller vouches for it.
+    let uuid = unsafe { out(uuid)? };
+    uuid.set(CUuuid { bytes: driver::device(device)?.identity.uuid.map(|b| b as c_char) })
+}
+
+/// Copies a text and its zero, cut to the room there is.
+///
+/// # Safety
+/// `to` is null or has `length` bytes.
+unsafe fn copy_text(text: &str, to: *mut c_char, length: i32) -> Result {
+    let room = usize::try_from(length).ok().filter(|n| *n > 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if to.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let bytes = text.len().min(room - 1);
+    // SAFETY: `bytes` and the zero fit in the room.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, bytes);
+        to.add(bytes).write(0);
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Libraries and their kernels: code that belongs to no context and is placed in each one that uses it.
+#![forbid(unsafe_code)]
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::{self, TABLES};
+use crate::error::*;
+use crate::function::{Function, Settings};
+use crate::image::Texts;
+use crate::module::{self, Module, Refused};
+use crate::{current, log};
+use softcuda_engine as engine;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// One library.
+pub struct Library {
+    /// Its handle.
+    pub handle: usize,
+    texts: Texts,
+    /// Its kernels, in the order of the text.
+    pub kernels: Vec<Arc<Kernel>>,
+    by_name: HashMap<String, usize>,
+    placed: Mutex<Placed>,
+}
+
+struct Placed {
+    /// Placed when the library was loaded, for the first context of that device.
+    first: Option<(i32, Arc<engine::Loaded>)>,
+    /// By context.
+    modules: HashMap<usize, Arc<Module>>,
+}
+
+/// One `CUkernel`.
+pub struct Kernel {
+    /// Its handle.
+    pub handle: usize,
+    /// Its library.
+    pub library: Weak<Library>,
+    /// Its name, as C text.
+    pub name: CString,
+    /// Its code in the device for which the library was loaded: only its properties are used.
+    pub prototype: Arc<engine::Kernel>,
+    /// What a program can set.
+    pub settings: Arc<Settings>,
+    /// Its function in the context that used it last.
+    last: Mutex<Option<Arc<Function>>>,
+}
+
+/// `cuLibraryLoadData` of texts.
+///
+/// # Errors
+/// [`Refused`].
+pub fn load(texts: Texts) -> std::result::Result<usize, Refused> {
+    let device = current_device()?;
+    let loaded =
+        module::place(&texts, &device.memory).inspect_err(|e| log::line(|| format!("library: {}", e.log)))?;
+    let handle = TABLES.libraries.reserve();
+    let library = Arc::new_cyclic(|library| {
+        let kernels: Vec<Arc<Kernel>> =
+            loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library))).collect();
+        let by_name = kernels.iter().enumerate().map(|(i, k)| (k.prototype.name.clone(), i)).collect();
+        let placed = Mutex::new(Placed { first: Some((device.ordinal, loaded)), modules: HashMap::new() });
+        Library { handle, texts, kernels, by_name, placed }
+    });
+    for kernel in &library.kernels {
+        TABLES.kernels.add(kernel.handle, kernel.clone());
+    }
+    TABLES.libraries.add(handle, library);
+    Ok(handle)
+}
+
+/// The device of the current context; without one, the first.
+fn current_device() -> Result<Arc<Device>> {
+    match current::context() {
+        Ok(context) => Ok(context.device.clone()),
+        Err(_) => driver::device(0).cloned(),
+    }
+}
+
+impl Kernel {
+    fn new(kernel: &Arc<engine::Kernel>, library: &Weak<Library>) -> Self {
+        Self {
+            handle: TABLES.kernels.reserve(),
+            library: library.clone(),
+            name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+            prototype: kernel.clone(),
+            settings: Arc::new(Settings::new(kernel)),
+            last: Mutex::new(None),
+        }
+    }
+}
+
+impl Library {
+    fn lock(&self) -> MutexGuard<'_, Placed> {
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The library's module in a context, placed there now if it is not yet.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn module_in(&self, context: &Context) -> Result<Arc<Module>> {
+        let mut placed = self.lock();
+        if let Some(module) = placed.modules.get(&context.handle) {
+            return Ok(module.clone());
+        }
+        let loaded = match placed.first.take_if(|(device, _)| *device == context.device.ordinal) {
+            Some((_, loaded)) => loaded,
+            None => module::place(&self.texts, &context.device.memory).map_err(|e| e.code)?,
+        };
+        let settings =
+            |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());
+        let module = Module::new(context, loaded, settings);
+        placed.modules.insert(context.handle, module.clone());
+        Ok(module)
+    }
+
+    /// The context is gone, and its module with it.
+    pub fn forget_context(&self, context: usize) {
+        self.lock().modules.remove(&context);
+        for kernel in &self.kernels {
+            kernel.last.lock().unwrap_or_else(PoisonError::into_inner).take_if(|f| f.context == context);
+        }
+    }
+
+    /// `cuLibraryGetKernel`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`.
+    pub fn kernel(&self, name: &str) -> Result<&Arc<Kernel>> {
+        self.by_name.get(name).map(|i| &self.kernels[*i]).ok_or(CUDA_ERROR_NOT_FOUND)
+    }
+}
+
+/// The library of a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn find(handle: usize) -> Result<Arc<Library>> {
+    TABLES.libraries.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The kernel of a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn find_kernel(handle: usize) -> Result<Arc<Kernel>> {
+    TABLES.kernels.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The kernel's function in a context.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` if the library is gone, `CUDA_ERROR_OUT_OF_MEMORY`.
+pub fn function(kernel: &Kernel, context: &Context) -> Result<Arc<Function>> {
+    if let Some(function) = &*kernel.last.lock().unwrap_or_else(PoisonError::into_inner)
+        && function.context == context.handle
+    {
+        return Ok(function.clone());
+    }
+    let library = kernel.library.upgrade().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let function = library.module_in(context)?.function(&kernel.prototype.name)?;
+    *kernel.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(function.clone());
+    Ok(function)
+}
+
+/// `cuLibraryUnload`: waits for the work of every context that used it.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn unload(handle: usize) -> Result {
+    let library = TABLES.libraries.remove(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    for kernel in &library.kernels {
+        TABLES.kernels.remove(kernel.handle);
+    }
+    let modules: Vec<_> = library.lock().modules.drain().collect();
+    for (context, module) in modules {
+        if let Some(context) = TABLES.contexts.get(context) {
+            // A dead context's error is not this call's to report.
+            let _ = context.synchronize();
+        }
+        module.unload();
+    }
+    Ok(())
+}

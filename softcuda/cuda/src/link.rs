@@ -1,0 +1,136 @@
+//! `cuLink*`: PTX texts that are put together into one image which the load calls accept.
+
+use crate::driver::TABLES;
+use crate::error::*;
+use crate::image::{self, Texts, container};
+use crate::jit::Options;
+use crate::log;
+use crate::module::{Refused, join};
+use softcuda_engine as engine;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// One link.
+pub struct Link {
+    state: Mutex<State>,
+    options: Options,
+}
+
+#[derive(Default)]
+struct State {
+    texts: Texts,
+    product: Option<Arc<[u8]>>,
+}
+
+/// What is added (`CUjitInputType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// `CU_JIT_INPUT_PTX`.
+    Ptx,
+    /// `CU_JIT_INPUT_FATBINARY`, or a cubin that may be a container of ours.
+    Image,
+}
+
+/// `cuLinkCreate`.
+pub fn create(options: Options) -> usize {
+    let handle = TABLES.links.reserve();
+    TABLES.links.add(handle, Arc::new(Link { state: Mutex::default(), options }));
+    handle
+}
+
+/// The kind of an input.
+///
+/// # Errors
+/// `CUDA_ERROR_NO_BINARY_FOR_GPU` for host objects and archives, whose device code is not looked for, and
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is no kind.
+pub fn input(kind: u32) -> Result<Input> {
+    match kind {
+        1 => Ok(Input::Ptx),
+        0 | 2 => Ok(Input::Image),
+        3..=5 => Err(CUDA_ERROR_NO_BINARY_FOR_GPU),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+impl Link {
+    /// `cuLinkAddData` and `cuLinkAddFile`.
+    ///
+    /// # Errors
+    /// 218 with a line in the error log for PTX that is not accepted, 209 and 200 as when an image is loaded.
+    pub fn add(&self, input: Input, data: &[u8]) -> Result {
+        let began = Instant::now();
+        let added = self.add_texts(input, data);
+        self.report(&added, began);
+        added.map_err(|e| e.code)
+    }
+
+    fn add_texts(&self, input: Input, data: &[u8]) -> std::result::Result<(), Refused> {
+        let texts = match input {
+            Input::Ptx => {
+                let end = data.iter().position(|b| *b == 0).unwrap_or(data.len());
+                let text = String::from_utf8(data[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
+                vec![text]
+            }
+            Input::Image => image::read_slice(data)?,
+        };
+        // Each alone first, so that the line in the log is the line of what was added.
+        for text in &texts {
+            parse(text)?;
+        }
+        self.lock().texts.extend(texts);
+        Ok(())
+    }
+
+    /// `cuLinkComplete`: the image; it stays until the link is destroyed.
+    ///
+    /// # Errors
+    /// 218 if the texts do not go together; `CUDA_ERROR_INVALID_VALUE` if there are none.
+    pub fn complete(&self) -> Result<Arc<[u8]>> {
+        let began = Instant::now();
+        let made = self.product();
+        self.report(&made, began);
+        made.map_err(|e| e.code)
+    }
+
+    fn product(&self) -> std::result::Result<Arc<[u8]>, Refused> {
+        let mut state = self.lock();
+        if state.texts.is_empty() {
+            return Err(CUDA_ERROR_INVALID_VALUE.into());
+        }
+        if state.product.is_none() {
+            if state.texts.len() > 1 {
+                parse(&join(&state.texts))?;
+            }
+            state.product = Some(container::make(&state.texts).into());
+        }
+        state.product.clone().ok_or_else(|| CUDA_ERROR_UNKNOWN.into())
+    }
+
+    fn report<T>(&self, result: &std::result::Result<T, Refused>, began: Instant) {
+        let text = result.as_ref().err().map_or("", |e| &e.log);
+        if !text.is_empty() {
+            log::line(|| format!("link: {text}"));
+        }
+        // SAFETY: CUDA demands that the buffers given to cuLinkCreate live as long as the link.
+        unsafe { self.options.report(text, began.elapsed()) };
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parse(text: &str) -> std::result::Result<(), Refused> {
+    match engine::Module::parse(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Refused { code: CUDA_ERROR_INVALID_PTX, log: error.to_string() }),
+    }
+}
+
+/// The link of a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn find(handle: usize) -> Result<Arc<Link>> {
+    TABLES.links.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}

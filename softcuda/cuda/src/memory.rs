@@ -1,0 +1,106 @@
+//! Device memory: allocation and questions about it.
+#![forbid(unsafe_code)]
+
+use crate::allocations::What;
+use crate::attributes::PITCH_ALIGNMENT;
+use crate::current;
+use crate::driver::TABLES;
+use crate::error::*;
+
+/// What CUDA aligns allocations to.
+const ALIGNMENT: u64 = 256;
+
+fn take(bytes: usize, what: What) -> Result<u64> {
+    let context = current::healthy()?;
+    if bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let address =
+        context.device.memory.alloc(bytes as u64, ALIGNMENT).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    TABLES.allocations.add(address, bytes as u64, what, context.handle, &context.device);
+    Ok(address)
+}
+
+/// `cuMemAlloc`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
+pub fn alloc(bytes: usize) -> Result<u64> {
+    take(bytes, What::Device)
+}
+
+/// `cuMemAllocManaged`: `flags` is 1 (any stream), 2 (host first) or 4 (one stream).
+///
+/// # Errors
+/// As [`alloc`]; `CUDA_ERROR_INVALID_VALUE` for other flags.
+pub fn alloc_managed(bytes: usize, flags: u32) -> Result<u64> {
+    if !matches!(flags, 1 | 2 | 4) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    take(bytes, What::Managed)
+}
+
+/// `cuMemAllocPitch`: the address and the bytes from row to row.
+///
+/// # Errors
+/// As [`alloc`]; `CUDA_ERROR_INVALID_VALUE` for elements of other than 4, 8 or 16 bytes.
+pub fn alloc_pitch(width: usize, height: usize, element: u32) -> Result<(u64, usize)> {
+    if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let pitch = width.checked_next_multiple_of(PITCH_ALIGNMENT as usize).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let bytes = pitch.checked_mul(height).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    Ok((alloc(bytes)?, pitch))
+}
+
+/// `cuMemFree`: waits for all work of the context that could use it, as NVIDIA's driver does.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` unless the address is an allocation's first.
+pub fn free(address: u64) -> Result {
+    let context = current::healthy()?;
+    if address == 0 {
+        return Ok(());
+    }
+    let ours = |a: &crate::allocations::Allocation| {
+        a.base == address && matches!(a.what, What::Device | What::Managed | What::Pooled(_))
+    };
+    TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    context.synchronize()?;
+    // A second free of the same address by another thread may have come first.
+    let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    allocation.device.memory.free(address);
+    Ok(())
+}
+
+/// `cuMemGetInfo`: free and total bytes of the current device.
+///
+/// # Errors
+/// No current context.
+pub fn info() -> Result<(usize, usize)> {
+    let context = current::healthy()?;
+    let (used, total) = (context.device.memory.used(), context.device.memory.total());
+    Ok((total.saturating_sub(used) as usize, total as usize))
+}
+
+/// `cuMemGetAddressRange`: first address and bytes of the allocation that holds an address.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_FOUND` where there is none.
+pub fn address_range(address: u64) -> Result<(u64, usize)> {
+    current::healthy()?;
+    let allocation = TABLES.allocations.find(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
+    Ok((allocation.base, allocation.size as usize))
+}
+
+/// `cuMemPrefetchAsync` and `cuMemAdvise`: only checks, for all memory is where both sides reach it.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` unless the range is managed memory.
+pub fn advise(address: u64, bytes: usize) -> Result {
+    current::healthy()?;
+    match TABLES.allocations.holding(address, bytes as u64) {
+        Some(allocation) if allocation.what == What::Managed && bytes > 0 => Ok(()),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}

@@ -1,0 +1,213 @@
+//! Modules: code and variables placed in a context.
+#![forbid(unsafe_code)]
+
+use crate::allocations::What;
+use crate::context::Context;
+use crate::current;
+use crate::driver::TABLES;
+use crate::error::*;
+use crate::function::{Function, Settings};
+use crate::image::{self, Texts};
+use crate::log;
+use cudarc::driver::sys::CUresult;
+use softcuda_engine as engine;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why an image was not loaded: CUDA's code, and the words for the error log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// CUDA's code.
+    pub code: CUresult,
+    /// What was wrong, for the JIT error log; may be empty.
+    pub log: String,
+}
+
+impl From<CUresult> for Refused {
+    fn from(code: CUresult) -> Self {
+        let log = match code {
+            CUDA_ERROR_NO_BINARY_FOR_GPU => {
+                "softcuda runs PTX, and the image holds none for compute capability 9.0 or older"
+            }
+            CUDA_ERROR_INVALID_IMAGE => "the image is no fatbin, PTX or ELF, or is damaged",
+            _ => "",
+        };
+        Self { code, log: log.to_owned() }
+    }
+}
+
+/// One module.
+pub struct Module {
+    /// Its handle.
+    pub handle: usize,
+    /// Its context's handle.
+    pub context: usize,
+    /// Its code and variables.
+    pub loaded: Arc<engine::Loaded>,
+    /// Its functions, in the order of the text.
+    pub functions: Vec<Arc<Function>>,
+    by_name: HashMap<String, usize>,
+    unloaded: AtomicBool,
+}
+
+/// Places PTX in a device's memory.
+///
+/// # Errors
+/// [`Refused`] with 218 and the line for a text that is not accepted, 2 if its variables do not fit.
+pub fn place(
+    texts: &Texts,
+    memory: &Arc<engine::Memory>,
+) -> std::result::Result<Arc<engine::Loaded>, Refused> {
+    let parsed = engine::Module::parse(&join(texts))
+        .map_err(|e| Refused { code: CUDA_ERROR_INVALID_PTX, log: e.to_string() })?;
+    engine::Loaded::new(memory, parsed).map_err(|e| Refused { code: of_load(&e), log: e.to_string() })
+}
+
+/// One text of several: from the second on, what may stand only once at the beginning is blanked, so that lines keep
+/// their numbers.
+pub fn join(texts: &Texts) -> String {
+    let mut all = texts.first().cloned().unwrap_or_default();
+    for text in texts.iter().skip(1) {
+        for line in text.lines() {
+            let once =
+                [".version", ".target", ".address_size"].iter().any(|d| line.trim_start().starts_with(d));
+            all.push('\n');
+            all.push_str(if once { "" } else { line });
+        }
+    }
+    all
+}
+
+impl Module {
+    /// Makes a module of what was placed in a context's device, and its functions; `settings` gives those of a library's
+    /// kernel.
+    pub fn new(
+        context: &Context,
+        loaded: Arc<engine::Loaded>,
+        settings: impl Fn(&engine::Kernel) -> Option<Arc<Settings>>,
+    ) -> Arc<Module> {
+        let handle = TABLES.modules.reserve();
+        let functions: Vec<Arc<Function>> = loaded
+            .kernels()
+            .iter()
+            .map(|kernel| {
+                Arc::new(Function {
+                    handle: TABLES.functions.reserve(),
+                    context: context.handle,
+                    module: handle,
+                    kernel: kernel.clone(),
+                    name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+                    settings: settings(kernel).unwrap_or_else(|| Arc::new(Settings::new(kernel))),
+                })
+            })
+            .collect();
+        for function in &functions {
+            TABLES.functions.add(function.handle, function.clone());
+        }
+        for variable in loaded.globals() {
+            TABLES.allocations.add(
+                variable.addr,
+                variable.size,
+                What::Variable,
+                context.handle,
+                &context.device,
+            );
+        }
+        let by_name = functions.iter().enumerate().map(|(i, f)| (f.kernel.name.clone(), i)).collect();
+        let unloaded = AtomicBool::new(false);
+        let module =
+            Arc::new(Module { handle, context: context.handle, loaded, functions, by_name, unloaded });
+        TABLES.modules.add(handle, module.clone());
+        module
+    }
+
+    /// Takes the module's handles and variables away; what still runs keeps its code and memory until it ends.
+    pub fn unload(&self) {
+        if self.unloaded.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        TABLES.modules.remove(self.handle);
+        for function in &self.functions {
+            TABLES.functions.remove(function.handle);
+        }
+        for variable in self.loaded.globals() {
+            TABLES.allocations.take(variable.addr, |a| a.what == What::Variable);
+        }
+    }
+
+    /// `cuModuleGetFunction`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`.
+    pub fn function(&self, name: &str) -> Result<Arc<Function>> {
+        self.by_name.get(name).map(|i| self.functions[*i].clone()).ok_or(CUDA_ERROR_NOT_FOUND)
+    }
+
+    /// `cuModuleGetGlobal`: address and size.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`.
+    pub fn global(&self, name: &str) -> Result<(u64, usize)> {
+        let found = self.loaded.globals().find(|g| g.name == name).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        Ok((found.addr, found.size as usize))
+    }
+}
+
+/// The module of a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn find(handle: usize) -> Result<Arc<Module>> {
+    TABLES.modules.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// `cuModuleLoadData` of texts.
+///
+/// # Errors
+/// [`Refused`]; no current context.
+pub fn load(texts: &Texts) -> std::result::Result<usize, Refused> {
+    let context = current::healthy()?;
+    let loaded =
+        place(texts, &context.device.memory).inspect_err(|e| log::line(|| format!("module: {}", e.log)))?;
+    Ok(Module::new(&context, loaded, |_| None).handle)
+}
+
+/// `cuModuleUnload`: waits for the context's work first.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub fn unload(handle: usize) -> Result {
+    let module = find(handle)?;
+    if let Some(context) = TABLES.contexts.get(module.context) {
+        // The error of a dead context is not this call's to report: the module goes in any case.
+        let _ = context.synchronize();
+    }
+    module.unload();
+    Ok(())
+}
+
+/// The texts of an image in a file.
+///
+/// # Errors
+/// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`image::read_slice`].
+pub fn read_file(path: &std::path::Path) -> Result<Texts> {
+    let bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
+    image::read_slice(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::join;
+
+    #[test]
+    fn headers_of_later_texts_are_blanked_and_lines_kept() {
+        let texts = vec![
+            ".version 8.0\n.target sm_75\n.a".to_owned(),
+            "// x\n.version 8.0\n  .target sm_75\n.b".to_owned(),
+        ];
+        assert_eq!(join(&texts), ".version 8.0\n.target sm_75\n.a\n// x\n\n\n.b");
+        assert_eq!(join(&Vec::new()), "");
+    }
+}

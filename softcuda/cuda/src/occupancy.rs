@@ -1,0 +1,76 @@
+//! Occupancy: how many blocks of a function one multiprocessor holds.
+#![forbid(unsafe_code)]
+
+use crate::attributes::*;
+use crate::context::Context;
+use crate::error::*;
+use crate::function::{self, Function};
+use softcuda_engine as engine;
+
+/// Blocks of `threads` threads that one multiprocessor holds; 0 if not even one fits.
+pub fn blocks_per_multiprocessor(kernel: &engine::Kernel, threads: u32, dynamic: u32) -> u32 {
+    if threads == 0 || threads > function::max_threads(kernel) {
+        return 0;
+    }
+    let shared = kernel.static_shared.saturating_add(dynamic);
+    if shared > SHARED_PER_BLOCK_OPTIN {
+        return 0;
+    }
+    let warps = threads.div_ceil(32);
+    let registers = kernel.num_regs.max(1).next_multiple_of(8) * warps * 32;
+    let by_threads = MAX_THREADS_PER_MULTIPROCESSOR / (warps * 32);
+    let by_registers = REGISTERS / registers.max(1);
+    let by_shared = SHARED_PER_MULTIPROCESSOR / (shared + SHARED_RESERVED);
+    by_threads.min(by_registers).min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
+}
+
+/// `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a block size that is none.
+pub fn active_blocks(function: &Function, threads: i32, dynamic: usize) -> Result<i32> {
+    let threads = u32::try_from(threads).ok().filter(|n| *n > 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
+    Ok(blocks_per_multiprocessor(&function.kernel, threads, dynamic) as i32)
+}
+
+/// `cuOccupancyMaxPotentialBlockSize`: the grid that fills the device, and the block size that holds most threads.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` if no block fits.
+pub fn best_block(
+    context: &Context,
+    function: &Function,
+    dynamic: impl Fn(i32) -> usize,
+    limit: i32,
+) -> Result<(i32, i32)> {
+    let most = function::max_threads(&function.kernel) as i32;
+    let most = if limit > 0 { most.min(limit) } else { most };
+    let mut best = (0, 0, 0);
+    let sizes = std::iter::once(most).chain((32..most).rev().filter(|n| n % 32 == 0));
+    for threads in sizes {
+        let blocks = active_blocks(function, threads, dynamic(threads))?;
+        if blocks * threads > best.0 {
+            best = (blocks * threads, blocks, threads);
+        }
+    }
+    let (_, blocks, threads) = best;
+    if threads == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok((blocks * context.device.multiprocessors as i32, threads))
+}
+
+/// `cuOccupancyAvailableDynamicSMemPerBlock`: what a block may use so that `blocks` of them fit.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for numbers that are none or do not fit whatever they use.
+pub fn available_shared(function: &Function, blocks: i32, threads: i32) -> Result<usize> {
+    let blocks = u32::try_from(blocks).ok().filter(|n| *n > 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if active_blocks(function, threads, 0)? < blocks as i32 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let each =
+        (SHARED_PER_MULTIPROCESSOR / blocks).saturating_sub(SHARED_RESERVED).min(SHARED_PER_BLOCK_OPTIN);
+    Ok(each.saturating_sub(function.kernel.static_shared) as usize)
+}

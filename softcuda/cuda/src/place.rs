@@ -1,0 +1,123 @@
+//! The two ends of a copy, and the bytes that go between them.
+
+use crate::allocations::Allocation;
+use crate::driver::TABLES;
+use crate::error::*;
+
+/// Where bytes are.
+#[derive(Clone)]
+pub enum Place {
+    /// Memory that the driver knows: on a device or pinned.
+    Known(u64, Allocation),
+    /// Any other memory of the program.
+    Pageable(u64),
+}
+
+/// Copies from one device to another go through a buffer of this size.
+const BOUNCE: usize = 1 << 20;
+
+impl Place {
+    /// An address that must be known, with all `length` bytes in one allocation.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub fn known(address: u64, length: u64) -> Result<Place> {
+        let allocation = TABLES.allocations.holding(address, length).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Place::Known(address, allocation))
+    }
+
+    /// Any address: what the driver does not know is the program's memory.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for null, or if the range leaves the allocation that it begins in.
+    pub fn any(address: u64, length: u64) -> Result<Place> {
+        if address == 0 || address.checked_add(length).is_none() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        match TABLES.allocations.find(address) {
+            Some(allocation) if allocation.holds(address, length) => Ok(Place::Known(address, allocation)),
+            Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            None => Ok(Place::Pageable(address)),
+        }
+    }
+
+    /// Whether an asynchronous copy must be over before the call returns (or has to stage the bytes).
+    pub fn is_pageable(&self) -> bool {
+        matches!(self, Place::Pageable(_))
+    }
+
+    fn address(&self) -> u64 {
+        match self {
+            Place::Known(address, _) | Place::Pageable(address) => *address,
+        }
+    }
+
+    /// The device whose memory holds it, or none for host memory.
+    fn on_device(&self) -> Option<&Allocation> {
+        match self {
+            Place::Known(_, allocation) if allocation.what.is_device() => Some(allocation),
+            _ => None,
+        }
+    }
+
+    /// The same place some bytes further.
+    pub fn plus(&self, offset: u64) -> Place {
+        match self {
+            Place::Known(address, allocation) => Place::Known(address + offset, allocation.clone()),
+            Place::Pageable(address) => Place::Pageable(address + offset),
+        }
+    }
+}
+
+/// Copies `length` bytes. What was checked when the copy was asked for may have been freed since: that is an error of
+/// the program which ends its context, as on a card.
+///
+/// # Errors
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`.
+///
+/// # Safety
+/// Pageable and pinned places must be valid for the length; that is the program's duty.
+pub unsafe fn copy(to: &Place, from: &Place, length: usize) -> Result {
+    if length == 0 {
+        return Ok(());
+    }
+    let done = match (to.on_device(), from.on_device()) {
+        (Some(to_), Some(from_)) if to_.device.ordinal == from_.device.ordinal => {
+            to_.device.memory.copy(to.address(), from.address(), length as u64)
+        }
+        (Some(to_), Some(from_)) => across(to_, to.address(), from_, from.address(), length),
+        (Some(to_), None) => {
+            // SAFETY: the caller vouches for the program's memory; it is only read. Other threads of the program may
+            // write it at the same time, which then is the program's race; the bytes are copied by `memmove`.
+            let bytes = unsafe { std::slice::from_raw_parts(from.address() as *const u8, length) };
+            to_.device.memory.write(to.address(), bytes)
+        }
+        (None, Some(from_)) => {
+            // SAFETY: as above, and the range is the copy's target, which nobody else may use meanwhile.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(to.address() as *mut u8, length) };
+            from_.device.memory.read(from.address(), bytes)
+        }
+        (None, None) => {
+            // SAFETY: the caller vouches for both; they may overlap.
+            unsafe { std::ptr::copy(from.address() as *const u8, to.address() as *mut u8, length) };
+            true
+        }
+    };
+    if done { Ok(()) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) }
+}
+
+/// From one device's memory to another's.
+fn across(to: &Allocation, to_address: u64, from: &Allocation, from_address: u64, length: usize) -> bool {
+    let mut buffer = vec![0; length.min(BOUNCE)];
+    let mut done = 0;
+    while done < length {
+        let part = &mut buffer[..(length - done).min(BOUNCE)];
+        if !from.device.memory.read(from_address + done as u64, part)
+            || !to.device.memory.write(to_address + done as u64, part)
+        {
+            return false;
+        }
+        done += part.len();
+    }
+    true
+}

@@ -1,0 +1,66 @@
+//! How threads wait for work of streams: one process-wide condition that every finished piece of work touches.
+//!
+//! What is waited for (a stream's position, an event's record) is an atomic of its own; this is only the sleeping. One
+//! condition for all costs a few false wake-ups and spares any thought about which waiter hangs on which stream.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
+static LOCK: Mutex<()> = Mutex::new(());
+static MOVED: Condvar = Condvar::new();
+
+/// How often a wait looks before it sleeps: some microseconds, about what falling asleep and waking costs.
+const LOOKS: u32 = 200;
+
+/// Says that something which another thread may wait for has changed. The change itself comes before the call.
+pub fn moved() {
+    // Pairs with the fence in `wait`: either this sees the sleeper or the sleeper sees the change.
+    fence(Ordering::SeqCst);
+    if SLEEPERS.load(Ordering::Relaxed) > 0 {
+        let _held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        MOVED.notify_all();
+    }
+}
+
+/// Returns when `done` says so; it must read atomics that change before [`moved`] is called.
+pub fn wait(done: impl Fn() -> bool) {
+    for _ in 0..LOOKS {
+        if done() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    let mut held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    SLEEPERS.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    while !done() {
+        held = MOVED.wait(held).unwrap_or_else(PoisonError::into_inner);
+    }
+    SLEEPERS.fetch_sub(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    #[test]
+    fn a_sleeper_wakes_and_none_is_forgotten() {
+        for round in 0..200u32 {
+            let value = AtomicU32::new(0);
+            std::thread::scope(|s| {
+                let waiters: Vec<_> =
+                    (0..3).map(|_| s.spawn(|| wait(|| value.load(Ordering::Acquire) == 1))).collect();
+                if round % 4 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                value.store(1, Ordering::Release);
+                moved();
+                waiters.into_iter().for_each(|w| w.join().unwrap());
+            });
+        }
+    }
+}

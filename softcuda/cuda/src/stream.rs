@@ -1,0 +1,263 @@
+//! Streams: queues of work, each run in order by a thread of its own, beside the host and each other.
+
+use crate::context::{Context, Fate};
+use crate::driver::TABLES;
+use crate::error::*;
+use crate::event::Record;
+use crate::{current, progress, threads};
+use cudarc::driver::sys::CUresult;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Handle of the legacy default stream.
+pub const LEGACY: usize = 1;
+/// Handle of a thread's own default stream.
+pub const PER_THREAD: usize = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+pub const NON_BLOCKING: u32 = 1;
+/// The priorities that `cuCtxGetStreamPriorityRange` names: lowest, highest. They are kept, not used.
+pub const PRIORITIES: (i32, i32) = (0, -5);
+
+/// How long a stream's thread waits for more before it ends.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// One piece of work.
+pub enum Work {
+    /// Something that a dead context skips; its error ends the context.
+    Run(Box<dyn FnOnce() -> Result + Send>),
+    /// Something that is done in any case, told how the context is.
+    Always(Box<dyn FnOnce(CUresult) + Send>),
+    /// Wait until another stream has come to a position.
+    Stream(Arc<Stream>, u64),
+    /// Wait for an event.
+    Event(Arc<Record>),
+}
+
+/// One stream.
+pub struct Stream {
+    /// Its handle.
+    pub handle: usize,
+    /// Its context.
+    pub context: Weak<Context>,
+    /// `cuStreamGetFlags`.
+    pub flags: u32,
+    /// `cuStreamGetPriority`.
+    pub priority: i32,
+    /// `cuStreamGetId`.
+    pub id: u64,
+    /// How much of this stream the legacy stream has waited for; changed under the context's lock.
+    pub seen_by_legacy: AtomicU64,
+    /// How much of the legacy stream this one has waited for; changed under the context's lock.
+    pub seen_of_legacy: AtomicU64,
+    fate: Arc<Fate>,
+    queue: Mutex<Queue>,
+    bell: Condvar,
+    submitted: AtomicU64,
+    completed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    running: bool,
+    closed: bool,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Stream {
+    /// A stream without a thread yet; the caller adds it to its context.
+    pub fn new(context: &Arc<Context>, handle: usize, flags: u32, priority: i32) -> Arc<Stream> {
+        Arc::new(Stream {
+            handle,
+            context: Arc::downgrade(context),
+            flags,
+            priority,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            seen_by_legacy: AtomicU64::new(0),
+            seen_of_legacy: AtomicU64::new(0),
+            fate: context.fate.clone(),
+            queue: Mutex::default(),
+            bell: Condvar::new(),
+            submitted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether this is the legacy default stream.
+    pub fn is_legacy(&self) -> bool {
+        self.handle == LEGACY
+    }
+
+    /// Whether it orders itself with the legacy stream.
+    pub fn is_blocking(&self) -> bool {
+        self.flags & NON_BLOCKING == 0
+    }
+
+    /// How much work it was given.
+    pub fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Whether it has done its first `position` pieces of work.
+    pub fn reached(&self, position: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= position
+    }
+
+    /// The position that somebody must wait for who has seen this stream up to `seen`, which is moved on.
+    pub fn unseen(&self, seen: &AtomicU64) -> Option<u64> {
+        let position = self.submitted();
+        if seen.swap(position, Ordering::Relaxed) >= position || self.reached(position) {
+            None
+        } else {
+            Some(position)
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds work at the end. Only a context does this, under its lock.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the stream's thread cannot be started.
+    pub fn push(self: &Arc<Self>, work: Work) -> Result {
+        let mut queue = self.lock();
+        if queue.running {
+            self.bell.notify_one();
+        } else {
+            let me = self.clone();
+            threads::spawn("softcuda-stream", move || me.run()).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+            queue.running = true;
+        }
+        queue.work.push_back(work);
+        self.submitted.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Lets the thread end as soon as the queue is empty.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.bell.notify_one();
+    }
+
+    /// The thread: does the work in order, ends when there is none for a while. The next push starts another.
+    fn run(self: Arc<Self>) {
+        while let Some(work) = self.next() {
+            let done = catch_unwind(AssertUnwindSafe(|| self.perform(work)));
+            if done.is_err() {
+                self.fate.fail(CUDA_ERROR_UNKNOWN);
+            }
+            self.completed.fetch_add(1, Ordering::AcqRel);
+            progress::moved();
+        }
+    }
+
+    fn next(&self) -> Option<Work> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(work) = queue.work.pop_front() {
+                return Some(work);
+            }
+            let timed_out = if queue.closed {
+                true
+            } else {
+                let (held, result) =
+                    self.bell.wait_timeout(queue, LINGER).unwrap_or_else(PoisonError::into_inner);
+                queue = held;
+                result.timed_out()
+            };
+            if timed_out && queue.work.is_empty() {
+                queue.running = false;
+                return None;
+            }
+        }
+    }
+
+    fn perform(&self, work: Work) {
+        match work {
+            Work::Run(job) => {
+                if self.fate.check().is_ok()
+                    && let Err(error) = job()
+                {
+                    self.fate.fail(error);
+                }
+            }
+            Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
+            Work::Stream(stream, position) => progress::wait(|| stream.reached(position)),
+            Work::Event(record) => progress::wait(|| record.is_done()),
+        }
+    }
+}
+
+/// `cuStreamCreateWithPriority`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for unknown flags.
+pub fn create(flags: u32, priority: i32) -> Result<usize> {
+    let context = current::healthy()?;
+    if flags & !NON_BLOCKING != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let handle = TABLES.streams.reserve();
+    // CUDA clamps a priority to its range and does not complain.
+    let stream = Stream::new(&context, handle, flags, priority.clamp(PRIORITIES.1, PRIORITIES.0));
+    context.adopt(&stream);
+    TABLES.streams.add(handle, stream);
+    Ok(handle)
+}
+
+/// `cuStreamDestroy`: returns at once; what the stream was given is still done.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for a handle that is no created stream.
+pub fn destroy(handle: usize) -> Result {
+    let stream = TABLES.streams.remove(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    stream.close();
+    Ok(())
+}
+
+/// `cuStreamAddCallback`: a function of (stream, status, argument), called on a driver thread in stream order, also
+/// when the context has died.
+///
+/// # Errors
+/// No such stream; the context's fatal error.
+pub fn add_callback(handle: usize, callback: impl FnOnce(CUresult) + Send + 'static) -> Result {
+    let (context, stream) = crate::context::stream(handle)?;
+    context.submit(&stream, Work::Always(Box::new(callback)))
+}
+
+/// `cuLaunchHostFunc`: as [`add_callback`], but skipped when the context has died.
+///
+/// # Errors
+/// No such stream; the context's fatal error.
+pub fn launch_host(handle: usize, function: impl FnOnce() + Send + 'static) -> Result {
+    let (context, stream) = crate::context::stream(handle)?;
+    context.submit(
+        &stream,
+        Work::Run(Box::new(move || {
+            function();
+            Ok(())
+        })),
+    )
+}
+
+/// `cuStreamWaitEvent`: later work of the stream waits for what the event was last recorded after.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for flags other than 0 and 1, no such stream or event.
+pub fn wait_event(handle: usize, event: usize, flags: u32) -> Result {
+    if flags > 1 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let event = crate::event::find(event)?;
+    let (context, stream) = crate::context::stream(handle)?;
+    match event.last_record() {
+        Some(record) if !record.is_done() => context.submit(&stream, Work::Event(record)),
+        _ => context.fate.check(),
+    }
+}
