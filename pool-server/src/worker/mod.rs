@@ -5,7 +5,26 @@
 //! compilation is not taken for death, and ends the process when the tie closes. The main thread loads the driver,
 //! reports, waits for a session and its data connection, and runs the session until it ends.
 
+mod answer;
+mod args;
+mod callbacks;
+mod calls;
+mod code;
+mod context;
+pub mod cuda;
+mod dispatch;
+pub mod driver;
+mod errors;
+mod functions;
+mod helpers;
+mod lanes;
+mod objects;
+mod output;
+mod parcels;
+mod primary;
+pub mod session;
 mod tie;
+mod watcher;
 
 use std::path::Path;
 

@@ -1,0 +1,82 @@
+//! Copies and memory sets.
+#![allow(unsafe_code)]
+
+use gpupool_protocol::api::kinds::Stream;
+use gpupool_protocol::wire::codec::BadRecord;
+use gpupool_protocol::wire::layout::CHUNK_BYTES;
+
+use crate::worker::answer::BulkTarget;
+use crate::worker::args::Bulk;
+use crate::worker::code::{Code, Fail};
+use crate::worker::context::Cx;
+use crate::worker::objects::Found;
+
+/// The bytes are pageable memory to the driver, so it has taken them when it returns: the chunk is free then.
+pub fn copy_in(cx: &mut Cx, destination: u64, bytes: Bulk<'_>, stream: &Found<Stream>) -> Result<(), Fail> {
+    let (source, length) = match bytes {
+        Bulk::Inline(bytes) => (bytes.as_ptr(), bytes.len()),
+        Bulk::Chunk { index, length } => {
+            (cx.session.link.chunk_up_ptr(index, length).or(Err(BadRecord::OutOfRange))?, length)
+        }
+    };
+    // SAFETY: `length` bytes from `source` are in the record's private copy or in the chunk, and stay mapped. The
+    // client may change a chunk meanwhile; its bytes mean nothing to this program.
+    unsafe { cx.session.driver.hand.cuMemcpyHtoDAsync_v2(destination, source.cast(), length, stream.native) }
+        .ok()
+}
+
+pub fn copy_out(
+    cx: &mut Cx,
+    source: u64,
+    length: u64,
+    stream: &Found<Stream>,
+    bytes: &mut BulkTarget,
+) -> Result<(), Fail> {
+    let length =
+        usize::try_from(length).ok().filter(|n| *n <= CHUNK_BYTES as usize).ok_or(BadRecord::OutOfRange)?;
+    let to = bytes.room(&cx.session.link, length)?;
+    let hand = &cx.session.driver.hand;
+    // SAFETY: `room` gives `length` bytes that stay where they are until the answer is made, and the copy is over at
+    // the synchronise below, whose failure means that the context is dead.
+    unsafe { hand.cuMemcpyDtoHAsync_v2(to.cast(), source, length, stream.native) }.ok()?;
+    hand.cuStreamSynchronize(stream.native).ok()
+}
+
+pub fn copy_device(
+    cx: &mut Cx,
+    destination: u64,
+    source: u64,
+    length: u64,
+    stream: &Found<Stream>,
+) -> Result<(), Fail> {
+    let length = usize::try_from(length).or(Err(BadRecord::OutOfRange))?;
+    cx.session.driver.hand.cuMemcpyDtoDAsync_v2(destination, source, length, stream.native).ok()
+}
+
+#[allow(clippy::too_many_arguments)]
+pub fn set(
+    cx: &mut Cx,
+    destination: u64,
+    pitch: u64,
+    element: u32,
+    value: u32,
+    width: u64,
+    height: u64,
+    stream: &Found<Stream>,
+) -> Result<(), Fail> {
+    let size = |n: u64| usize::try_from(n).or(Err(BadRecord::OutOfRange));
+    let (pitch, width, height) = (size(pitch)?, size(width)?, size(height)?);
+    let (hand, stream) = (&cx.session.driver.hand, stream.native);
+    let narrow =
+        |bits: u32| if value >> bits == 0 { Ok(value) } else { Err(Fail::Bad(BadRecord::OutOfRange)) };
+    let code: Code = match (element, height) {
+        (1, 1) => hand.cuMemsetD8Async(destination, narrow(8)? as u8, width, stream),
+        (2, 1) => hand.cuMemsetD16Async(destination, narrow(16)? as u16, width, stream),
+        (4, 1) => hand.cuMemsetD32Async(destination, value, width, stream),
+        (1, _) => hand.cuMemsetD2D8Async(destination, pitch, narrow(8)? as u8, width, height, stream),
+        (2, _) => hand.cuMemsetD2D16Async(destination, pitch, narrow(16)? as u16, width, height, stream),
+        (4, _) => hand.cuMemsetD2D32Async(destination, pitch, value, width, height, stream),
+        _ => return Err(BadRecord::OutOfRange.into()),
+    };
+    code.ok()
+}

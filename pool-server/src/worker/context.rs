@@ -1,0 +1,154 @@
+//! What one thread of the worker works with while it carries out a call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpupool_protocol::api::kinds::{Context, Stream};
+use gpupool_protocol::wire::Head;
+
+use super::answer::Answer;
+use super::code::{Code, Fail};
+use super::objects::{ContextState, Entry, Found, Fresh, Life, Object};
+use super::session::Session;
+
+/// The header of the call that is being carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// Its number in the call list.
+    pub number: u16,
+    /// The client's thread.
+    pub lane: u32,
+    /// The handle of that thread's current context, or 0.
+    pub context: u64,
+    /// Where the client waits for the answer; `None` for a post.
+    pub slot: Option<u32>,
+    /// The record's position.
+    pub position: u64,
+    /// The up-chunk that goes with it.
+    pub chunk_up: Option<u32>,
+    /// The down-chunk that the answer may use.
+    pub chunk_down: Option<u32>,
+}
+
+impl Call {
+    /// From a record's header.
+    pub fn new(head: &Head, position: u64) -> Self {
+        Self {
+            number: head.call,
+            lane: head.lane,
+            context: head.context,
+            slot: head.slot,
+            position,
+            chunk_up: head.chunk_up,
+            chunk_down: head.chunk_down,
+        }
+    }
+}
+
+/// One thread's view of the session.
+pub struct Cx {
+    /// The session.
+    pub session: Arc<Session>,
+    /// The call that is being carried out.
+    pub call: Call,
+    /// What it answers.
+    pub answer: Answer,
+    /// The context that is current to this thread.
+    context: Option<Arc<ContextState>>,
+    /// The client's handle of it, and the count of context changes when it was made current.
+    entered: Option<(u64, u64)>,
+}
+
+impl Cx {
+    /// The view of a thread that has carried out nothing yet.
+    pub fn new(session: Arc<Session>, call: Call) -> Self {
+        Self { session, call, answer: Answer::default(), context: None, entered: None }
+    }
+
+    /// Makes the call's context current to this thread. Without a context the driver says itself what needs one.
+    #[inline]
+    pub fn enter(&mut self) -> Result<(), Fail> {
+        let changes = self.session.context_changes.load(Ordering::Acquire);
+        if self.entered == Some((self.call.context, changes)) { Ok(()) } else { self.enter_slowly(changes) }
+    }
+
+    #[cold]
+    fn enter_slowly(&mut self, changes: u64) -> Result<(), Fail> {
+        self.leave();
+        let (state, native) = match self.call.context {
+            0 => (None, 0),
+            handle => {
+                let state = self.find::<Context>(handle)?.parts;
+                match state.native.load(Ordering::Acquire) {
+                    0 => return Err(Code::INVALID_CONTEXT.into()),
+                    native => (Some(state), native),
+                }
+            }
+        };
+        self.session.driver.hand.cuCtxSetCurrent(native).ok()?;
+        self.context = state;
+        self.entered = Some((self.call.context, changes));
+        Ok(())
+    }
+
+    /// Forgets which context is current: something has changed it behind our back.
+    pub fn leave(&mut self) {
+        self.context = None;
+        self.entered = None;
+    }
+
+    /// The life of what is created in the current context.
+    pub fn context_life(&self) -> Arc<Life> {
+        // Without a context the driver has refused before anybody asks.
+        self.context.as_ref().map_or_else(Arc::default, |state| state.life())
+    }
+
+    /// The driver's handle of the current context, or 0.
+    pub fn context_native(&self) -> u64 {
+        self.context.as_ref().map_or(0, |state| state.native.load(Ordering::Acquire))
+    }
+
+    /// The driver's number of a device of the session.
+    pub fn device(&self, ordinal: i32) -> Result<i32, Fail> {
+        let device = usize::try_from(ordinal).ok().and_then(|ordinal| self.session.devices.get(ordinal));
+        Ok(*device.ok_or(Code::INVALID_DEVICE)?)
+    }
+
+    /// The object that a handle names.
+    #[inline]
+    pub fn find<K: Object>(&mut self, bits: u64) -> Result<Found<K>, Fail> {
+        match K::special(self, bits) {
+            Some(found) => found,
+            None => self.session.objects().find(bits),
+        }
+    }
+
+    /// Takes an object off its table.
+    pub fn remove<K: Object>(&mut self, bits: u64) -> Result<Found<K>, Fail> {
+        self.session.objects().remove(bits)
+    }
+
+    /// Takes a new handle into its table.
+    pub fn fresh<K: Object>(&mut self, bits: u64) -> Result<Fresh, Fail> {
+        self.session.objects().reserve::<K>(bits)
+    }
+
+    /// Gives a new handle its object.
+    pub fn bind<K: Object>(&self, fresh: Fresh, native: u64, life: Arc<Life>, parts: K::Parts) {
+        self.session.objects().bind::<K>(fresh, Entry { native, life, parts });
+    }
+
+    /// CUDA's default streams: the legacy one under 0 and 1, and a stream of the lane's own under 2.
+    pub fn default_stream(&mut self, bits: u64) -> Option<Result<Found<Stream>, Fail>> {
+        match bits {
+            0 | 1 => Some(Ok(Found { handle: bits, native: bits, parts: () })),
+            2 => Some(self.lane_stream().map(|native| Found { handle: bits, native, parts: () })),
+            _ => None,
+        }
+    }
+
+    fn lane_stream(&mut self) -> Result<u64, Fail> {
+        let session = self.session.clone();
+        session.lanes.stream(&session.driver, self.call.lane, self.call.context, || self.context_life())
+    }
+}

@@ -1,0 +1,70 @@
+//! What is kept for each client thread: its own default stream (`CU_STREAM_PER_THREAD`), one in each context that it
+//! has used it in.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::code::{Code, Fail};
+use super::driver::Driver;
+use super::objects::Life;
+
+/// Streams that lanes may have together. A program has a few threads; the rest would only fill the driver.
+const STREAMS_MAX: usize = 4096;
+/// As a per-thread default stream is: ordered with the legacy stream.
+const BLOCKING: u32 = 0;
+
+/// The lanes of a session.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    streams: Mutex<HashMap<(u32, u64), Own>>,
+}
+
+#[derive(Debug)]
+struct Own {
+    native: u64,
+    life: Arc<Life>,
+}
+
+impl Lanes {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u32, u64), Own>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lane's stream in the context, which is current; made when it is first used.
+    ///
+    /// # Errors
+    /// What the driver says when it makes one.
+    pub fn stream(
+        &self,
+        driver: &Driver,
+        lane: u32,
+        context: u64,
+        life: impl FnOnce() -> Arc<Life>,
+    ) -> Result<u64, Fail> {
+        let mut streams = self.lock();
+        if let Some(own) = streams.get(&(lane, context))
+            && own.life.check().is_ok()
+        {
+            return Ok(own.native);
+        }
+        streams.retain(|_, own| own.life.check().is_ok());
+        if streams.len() >= STREAMS_MAX {
+            return Err(Code::OUT_OF_MEMORY.into());
+        }
+        let mut native = 0;
+        driver.hand.cuStreamCreateWithPriority(&mut native, BLOCKING, 0).ok()?;
+        streams.insert((lane, context), Own { native, life: life() });
+        Ok(native)
+    }
+
+    /// The lane's thread has ended: its streams go. Their work is still done.
+    pub fn end(&self, driver: &Driver, lane: u32) {
+        self.lock().retain(|(owner, _), own| {
+            if *owner == lane && own.life.check().is_ok() {
+                // A failure is the context's, and is told elsewhere.
+                let _ = driver.hand.cuStreamDestroy_v2(own.native);
+            }
+            *owner != lane
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! What kernels print. A driver writes it to the process's standard output; here that is a file in memory, from which
+//! the client fetches it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use gpupool_protocol::wire::{LinkError, Replier};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+
+/// The captured output.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    /// How much the client knows of.
+    told: AtomicU64,
+    /// How much it has fetched.
+    taken: Mutex<u64>,
+}
+
+impl Output {
+    /// Makes the file, without putting it anywhere.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn new() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("kernel-output", MemfdFlags::CLOEXEC)?;
+        // Appending, so that several writers (the driver, its C library) never overwrite each other.
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        Ok(Self { file: file.into(), told: AtomicU64::new(0), taken: Mutex::new(0) })
+    }
+
+    /// Puts it in the place of the process's standard output.
+    ///
+    /// # Errors
+    /// What `dup2` says.
+    pub fn capture(&self) -> io::Result<()> {
+        Ok(rustix::stdio::dup2_stdout(&self.file)?)
+    }
+
+    /// Tells the client if there is more than it knows of. To be called after a driver call at which printed text
+    /// appears, and before the answer.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn tell(&self, link: &Replier) -> Result<(), LinkError> {
+        flush_c_streams();
+        let written = self.file.metadata().map_or(0, |m| m.size());
+        // Another thread that tells of more at the same time is as good as this one.
+        if self.told.fetch_max(written, Ordering::AcqRel) < written {
+            link.output_written(written)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes at most `most` bytes.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn take(&self, most: usize) -> io::Result<Vec<u8>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.file.metadata()?.size().saturating_sub(*taken);
+        let mut text = vec![0; usize::try_from(left).unwrap_or(most).min(most)];
+        self.file.read_exact_at(&mut text, *taken)?;
+        let (from, length) = (*taken, text.len() as u64);
+        *taken += length;
+        if length > 0 {
+            // What was fetched need not stay in memory. Without it the text is only kept for longer.
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = rustix::fs::fallocate(&self.file, hole, from, length);
+        }
+        Ok(text)
+    }
+}
+
+/// Drivers print through the C library, whose buffer for a file is only written when it is full.
+#[allow(unsafe_code)]
+fn flush_c_streams() {
+    // SAFETY: a null pointer means all output streams (fflush(3)); it locks each by itself.
+    let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn text_is_taken_once_and_in_order() {
+        let output = Output::new().unwrap();
+        (&output.file).write_all(b"one two").unwrap();
+        assert_eq!(output.take(3).unwrap(), b"one");
+        (&output.file).write_all(b" three").unwrap();
+        assert_eq!(output.take(100).unwrap(), b" two three");
+        assert_eq!(output.take(100).unwrap(), b"");
+    }
+}

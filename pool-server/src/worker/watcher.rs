@@ -1,0 +1,209 @@
+//! Raises words of the completion board when the work that they stand for is done. One thread asks the driver about all
+//! watched events in turn; it sleeps while nothing is watched.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpupool_protocol::wire::codec::BadRecord;
+use gpupool_protocol::wire::layout::BOARD_WORDS;
+
+use super::code::{Code, Fail};
+use super::session::{Broken, Session};
+
+/// Set in a board word together with the driver's code: the work has failed.
+pub const FAILED: u64 = 1 << 63;
+/// Watches at the same time: one a board word is what an honest client has.
+const WATCHES_MAX: usize = BOARD_WORDS as usize;
+/// Pauses between two rounds of questions: short at first, doubled up to the longest.
+const SHORTEST: Duration = Duration::from_micros(5);
+const LONGEST: Duration = Duration::from_micros(200);
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+
+/// What a stream's or event's word must be raised to.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal {
+    word: u32,
+    value: u64,
+}
+
+impl Goal {
+    /// A goal that an honest client has.
+    ///
+    /// # Errors
+    /// [`BadRecord`]: there is no such word, or the value is not one.
+    pub fn new(word: u32, value: u64) -> Result<Self, Fail> {
+        if word < BOARD_WORDS && value & FAILED == 0 {
+            Ok(Self { word, value })
+        } else {
+            Err(BadRecord::OutOfRange.into())
+        }
+    }
+
+    /// The board word.
+    pub fn word(&self) -> u32 {
+        self.word
+    }
+
+    /// What the word shows for an answer of the driver; `None` while the work goes on.
+    fn shown(&self, code: Code) -> Option<u64> {
+        match code {
+            Code::NOT_READY => None,
+            Code::SUCCESS => Some(self.value),
+            failed => Some(FAILED | u64::from(failed.0 as u32)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Watch {
+    goal: Goal,
+    event: u64,
+    /// The driver's context that the event belongs to.
+    context: u64,
+    /// The event is ours, to be used again.
+    ours: bool,
+}
+
+/// The watches of a session.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watches: Vec<Watch>,
+    /// Our own events that nothing is recorded in, by context.
+    free: HashMap<u64, Vec<u64>>,
+    running: bool,
+}
+
+impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches for the end of what is in `stream` now. `context` is the driver's and is current.
+    ///
+    /// # Errors
+    /// The driver gives no event; too many watches.
+    pub fn stream(&self, session: &Arc<Session>, context: u64, stream: u64, goal: Goal) -> Result<(), Fail> {
+        let hand = &session.driver.hand;
+        if let Some(value) = goal.shown(hand.cuStreamQuery(stream)) {
+            return session.raise(goal.word, value);
+        }
+        let event = self.lock().free.get_mut(&context).and_then(Vec::pop);
+        let event = match event {
+            Some(event) => event,
+            None => {
+                let mut event = 0;
+                hand.cuEventCreate(&mut event, DISABLE_TIMING).ok()?;
+                event
+            }
+        };
+        if let Err(fail) = hand.cuEventRecord(event, stream).ok() {
+            self.lock().free.entry(context).or_default().push(event);
+            return Err(fail);
+        }
+        self.add(session, Watch { goal, event, context, ours: true })
+    }
+
+    /// Watches for the end of what `event` was last recorded behind.
+    ///
+    /// # Errors
+    /// Too many watches.
+    pub fn event(&self, session: &Arc<Session>, context: u64, event: u64, goal: Goal) -> Result<(), Fail> {
+        match goal.shown(session.driver.hand.cuEventQuery(event)) {
+            Some(value) => session.raise(goal.word, value),
+            None => self.add(session, Watch { goal, event, context, ours: false }),
+        }
+    }
+
+    fn add(&self, session: &Arc<Session>, watch: Watch) -> Result<(), Fail> {
+        let mut state = self.lock();
+        if state.watches.len() >= WATCHES_MAX {
+            return Err(BadRecord::OutOfRange.into());
+        }
+        if !state.running {
+            let session = session.clone();
+            let thread = std::thread::Builder::new().name("watcher".into());
+            thread.spawn(move || session.watcher.serve(&session)).or(Err(Code::OUT_OF_MEMORY))?;
+            state.running = true;
+        }
+        state.watches.push(watch);
+        drop(state);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// The client's event is about to be destroyed.
+    pub fn forget_event(&self, session: &Session, event: u64) {
+        self.drop_watches(session, Code::INVALID_HANDLE, |watch| watch.event == event && !watch.ours);
+    }
+
+    /// The driver's context is about to end, with all events in it.
+    pub fn forget_context(&self, session: &Session, context: u64) {
+        self.drop_watches(session, Code::CONTEXT_IS_DESTROYED, |watch| watch.context == context);
+        self.lock().free.remove(&context);
+    }
+
+    fn drop_watches(&self, session: &Session, code: Code, which: impl Fn(&Watch) -> bool) {
+        self.lock().watches.retain(|watch| {
+            let goes = which(watch);
+            if goes && let Some(value) = watch.goal.shown(code) {
+                // A broken link is found by the ring's thread.
+                let _ = session.raise(watch.goal.word, value);
+            }
+            !goes
+        });
+    }
+
+    fn serve(&self, session: &Arc<Session>) {
+        let mut pause = SHORTEST;
+        let mut state = self.lock();
+        loop {
+            if state.watches.is_empty() {
+                state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+                pause = SHORTEST;
+                continue;
+            }
+            // The lock is held, so that no event is destroyed while the driver is asked about it; the question does
+            // not wait for anything.
+            match ask(session, &mut state) {
+                Ok(0) => {}
+                Ok(_) => pause = SHORTEST,
+                Err(broken) => return session.end(broken),
+            }
+            let (held, timeout) =
+                self.bell.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+            state = held;
+            pause = if timeout.timed_out() { (pause * 2).min(LONGEST) } else { SHORTEST };
+        }
+    }
+}
+
+/// Asks about every watched event; how many are done.
+fn ask(session: &Session, state: &mut State) -> Result<usize, Broken> {
+    let before = state.watches.len();
+    let State { watches, free, .. } = state;
+    let mut broken = None;
+    watches.retain(|watch| {
+        let Some(value) = watch.goal.shown(session.driver.hand.cuEventQuery(watch.event)) else {
+            return true;
+        };
+        if let Err(error) = session.link.board_set(watch.goal.word, value) {
+            broken = Some(Broken::Link(error));
+        }
+        if watch.ours {
+            free.entry(watch.context).or_default().push(watch.event);
+        }
+        false
+    });
+    match broken {
+        Some(broken) => Err(broken),
+        None => Ok(before - state.watches.len()),
+    }
+}
