@@ -1,0 +1,419 @@
+//! The daemon with real processes and sockets, and a stand-in for what a worker does with a driver: the test program
+//! starts itself again as worker, or as daemon, by the variable `POOL_TEST_ROLE`.
+//!
+//! What the stand-in does is chosen by the name of its "driver" and by the first byte on the data connection.
+
+#[path = "daemon/harness.rs"]
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use gpupool_protocol::config::{ClientConfig, TransportChoice};
+use gpupool_protocol::control::*;
+use harness::*;
+
+/// Not a test: what the processes that the tests start run. Returns at once in the test run itself.
+#[test]
+fn role() {
+    harness::play_role();
+}
+
+#[test]
+fn a_session_over_each_transport_reaches_its_own_worker() {
+    let server = Server::start(|_| {});
+    for (client, transport) in [
+        (server.unix(), Transport::Shm),
+        (server.tcp(), Transport::Shm),
+        (ClientConfig { transport: TransportChoice::Tcp, ..server.tcp() }, Transport::Tcp),
+    ] {
+        let mut session = Session::open(&client).unwrap();
+        assert_eq!(session.path.transport, transport);
+        assert_eq!(session.opened.snapshot.devices[0].name, "stand-in");
+        assert!(session.opened.snapshot.answers(3) && !session.opened.snapshot.answers(4));
+        assert_eq!(session.ask(b'?'), transport as u8);
+        assert!(alive(session.worker_pid()));
+    }
+}
+
+#[test]
+fn two_sessions_have_two_workers_and_one_death_is_one_sessions() {
+    let server = Server::start(|_| {});
+    let mut first = Session::open(&server.unix()).unwrap();
+    let mut second = Session::open(&server.tcp()).unwrap();
+    assert_ne!(first.worker_pid(), second.worker_pid());
+    assert_ne!(first.opened.session, second.opened.session);
+
+    first.say(b'A');
+    let Event::Closed { reason } = first.event().unwrap() else { panic!() };
+    assert!(reason.contains("SIGABRT"), "{reason}");
+    assert_eq!(first.event().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+
+    second.control.send_ping(1).unwrap();
+    assert_eq!(second.event().unwrap(), Event::Pong { n: 1 });
+    assert_eq!(second.ask(b'?'), second.path.transport as u8);
+}
+
+#[test]
+fn a_session_that_fails_says_why() {
+    let server = Server::start(|_| {});
+    let mut session = Session::open(&server.unix()).unwrap();
+    session.say(b'E');
+    assert_eq!(session.event().unwrap(), Event::Closed { reason: "told to fail: by the test".into() });
+    let mut session = Session::open(&server.unix()).unwrap();
+    session.say(b'X');
+    let Event::Closed { reason } = session.event().unwrap() else { panic!() };
+    assert_eq!(reason, "the worker ended with status 7");
+}
+
+#[test]
+fn a_client_that_goes_takes_its_worker_and_what_that_started_along() {
+    let server = Server::start(|_| {});
+    for client in [server.unix(), server.tcp()] {
+        let mut session = Session::open(&client).unwrap();
+        let worker = session.worker_pid();
+        let child = session.ask_pid(b'C');
+        assert!(alive(worker) && alive(child));
+        drop(session);
+        wait_until("the worker is gone and collected", Duration::from_secs(1), || !exists(worker));
+        wait_until("its child is gone", Duration::from_secs(1), || !alive(child));
+    }
+}
+
+#[test]
+fn a_busy_or_frozen_worker_ends_with_its_client_too() {
+    let server = Server::start(|_| {});
+    for signal in [None, Some(libc::SIGSTOP)] {
+        let mut session = Session::open(&server.unix()).unwrap();
+        let worker = session.worker_pid();
+        session.say(b'L'); // Loops for ever on the main thread.
+        if let Some(signal) = signal {
+            kill(worker, signal);
+        }
+        drop(session);
+        wait_until("the worker is gone", Duration::from_secs(1), || !alive(worker));
+    }
+}
+
+#[test]
+fn a_long_call_is_not_death_but_a_frozen_worker_is() {
+    let server = Server::start(|_| {});
+    let mut session = Session::open(&server.unix()).unwrap();
+    let worker = session.worker_pid();
+    session.say(b'L');
+    session.control.send_ping(7).unwrap();
+    assert_eq!(session.event().unwrap(), Event::Pong { n: 7 });
+
+    kill(worker, libc::SIGSTOP);
+    // Far more pings than any queue holds: the daemon must neither answer for the worker nor wait for it.
+    for n in 0..200 {
+        session.control.send_ping(n).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(session.control.receive().unwrap(), None, "a frozen worker answers nothing");
+    let mut other = Session::open(&server.unix()).unwrap();
+    other.control.send_ping(8).unwrap();
+    assert_eq!(other.event().unwrap(), Event::Pong { n: 8 });
+
+    kill(worker, libc::SIGCONT);
+    assert!(matches!(session.event().unwrap(), Event::Pong { .. }), "back again");
+}
+
+#[test]
+fn a_stopped_client_keeps_its_session() {
+    let server = Server::start(|_| {});
+    for address in [server.unix(), server.tcp()] {
+        let mut client = Client::start(&address);
+        let worker = client.line().parse().unwrap();
+        kill(client.pid(), libc::SIGSTOP);
+        // Longer than every time-out that a live peer's silence could trip.
+        std::thread::sleep(Duration::from_millis(4500));
+        assert!(alive(worker));
+        kill(client.pid(), libc::SIGCONT);
+        client.say("ask");
+        assert_eq!(client.line(), "answered");
+        kill(client.pid(), libc::SIGKILL);
+        wait_until("the worker is gone", Duration::from_secs(1), || !alive(worker));
+    }
+}
+
+#[test]
+fn workers_see_neither_the_clients_variables_nor_what_would_change_their_libraries() {
+    let daemon = DaemonProcess::start(&[
+        ("LD_LIBRARY_PATH", "/nonexistent"),
+        ("LD_AUDIT", ""),
+        ("GPUPOOL_SERVER", "unix:/nonexistent"),
+        ("NOTIFY_SOCKET", ""),
+        ("STAYS", "here"),
+    ]);
+    let mut session = Session::open(&daemon.unix()).unwrap();
+    let environment = std::fs::read_to_string(format!("/proc/{}/environ", session.worker_pid())).unwrap();
+    assert!(environment.contains("STAYS=here"));
+    for gone in ["LD_LIBRARY_PATH", "LD_AUDIT", "LD_PRELOAD", "GPUPOOL_", "NOTIFY_SOCKET"] {
+        assert!(!environment.split('\0').any(|v| v.starts_with(gone)), "{gone}");
+    }
+    let tie = std::fs::read_link(format!("/proc/{}/fd/0", session.worker_pid())).unwrap();
+    assert_eq!(tie.to_str(), Some("/dev/null"));
+}
+
+#[test]
+fn a_daemon_that_is_told_to_stop_ends_its_sessions_and_cleans_up() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut daemon = DaemonProcess::start(&[]);
+        let mut session = Session::open(&daemon.unix()).unwrap();
+        let worker = session.worker_pid();
+        let address = daemon.address();
+        kill(daemon.pid(), signal);
+        assert_eq!(session.event().unwrap(), Event::Closed { reason: "the server is shutting down".into() });
+        assert_eq!(daemon.wait(), Some(0));
+        assert!(!daemon.socket.exists());
+        assert!(!alive(worker));
+        assert!(TcpStream::connect(address).is_err());
+        assert_eq!(daemon.left_behind(), 0, "warm workers are gone as well");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_no_worker_and_its_socket_is_taken_over() {
+    let mut daemon = DaemonProcess::start(&[]);
+    let mut session = Session::open(&daemon.unix()).unwrap();
+    let worker = session.worker_pid();
+    session.say(b'L');
+    kill(daemon.pid(), libc::SIGKILL);
+    daemon.wait();
+    wait_until("the worker is gone", Duration::from_secs(1), || !alive(worker));
+    wait_until("warm workers are gone", Duration::from_secs(1), || daemon.left_behind() == 0);
+    assert_eq!(session.event().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    assert!(daemon.socket.exists());
+
+    let next = Server::start(|config| config.socket = Some(daemon.socket.clone()));
+    Session::open(&next.unix()).unwrap();
+}
+
+#[test]
+fn a_stopped_daemon_makes_new_clients_fail_in_time() {
+    let daemon = DaemonProcess::start(&[]);
+    kill(daemon.pid(), libc::SIGSTOP);
+    let start = Instant::now();
+    let config = ClientConfig { connect_timeout: Duration::from_millis(500), ..daemon.tcp() };
+    let error = connect(&config, start + config.connect_timeout).unwrap_err();
+    assert!(matches!(error, ConnectError::Silent { .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_millis(1500));
+    kill(daemon.pid(), libc::SIGCONT);
+}
+
+#[test]
+fn garbage_costs_the_connection_that_sent_it() {
+    let server = Server::start(|_| {});
+    let mut session = Session::open(&server.unix()).unwrap();
+    let frame = |body: &[u8]| [&preamble()[..], &(body.len() as u32).to_le_bytes(), body].concat();
+    let mut other_version = preamble();
+    other_version[4] ^= 0x40;
+    let garbage: [Vec<u8>; 7] = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 4096],
+        other_version.to_vec(),
+        [&preamble()[..], &u32::MAX.to_le_bytes()].concat(),
+        frame(&[0xFF; 100]),
+        frame(&[]),
+        // A probe with a byte after it.
+        frame(&[0, 0, 0, 0, 9]),
+    ];
+    for bytes in garbage {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let mut rest = Vec::new();
+        // Closed at once: by a FIN, or by a RST where it had not read everything.
+        match stream.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "{bytes:?}"),
+        }
+        assert!(rest.starts_with(&preamble()) || rest.is_empty());
+    }
+    assert_eq!(session.ask(b'?'), session.path.transport as u8);
+
+    // And inside an open session.
+    let mut stream = raw_session(&server.socket());
+    stream.write_all(&[0xFF; 64]).unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(session.ask(b'?'), session.path.transport as u8);
+}
+
+#[test]
+fn peers_that_say_nothing_or_dribble_are_dropped() {
+    let server = Server::start(|_| {});
+    let start = Instant::now();
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    let mut dribbling = UnixStream::connect(server.socket()).unwrap();
+    let mut dribble = dribbling.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = preamble().to_vec();
+        bytes.extend(1000_u32.to_le_bytes());
+        bytes.extend([0; 1000]);
+        for byte in bytes {
+            if dribble.write_all(&[byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let mut rest = Vec::new();
+    silent.read_to_end(&mut rest).unwrap();
+    assert!(start.elapsed() > Duration::from_secs(4));
+    // The daemon closes with bytes unread, so this may be a reset.
+    let _ = dribbling.read_to_end(&mut rest);
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+#[test]
+fn many_silent_peers_do_not_keep_others_out_for_long() {
+    let server = Server::start(|_| {});
+    let silent: Vec<_> = (0..400).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    wait_until("a client gets in once the silent ones are dropped", Duration::from_secs(10), || {
+        Session::open(&server.unix()).is_ok()
+    });
+    drop(silent);
+}
+
+#[test]
+fn the_secret_of_a_data_connection_works_once_and_only_the_right_one() {
+    let server = Server::start(|_| {});
+    let config = ClientConfig { transport: TransportChoice::Tcp, ..server.tcp() };
+    let deadline = || Instant::now() + Duration::from_secs(3);
+    let mut control = connect(&config, deadline()).unwrap();
+    let opened = control.open(&config, &request(&config), deadline()).unwrap();
+
+    let wrong = Opened { secret: Secret::new([0; 32]), ..opened.clone() };
+    let error = control.attach(&config, &wrong, deadline()).unwrap_err();
+    assert!(error.to_string().contains("unknown or was used"), "{error}");
+
+    control.attach(&config, &opened, deadline()).unwrap();
+    let error = control.attach(&config, &opened, deadline()).unwrap_err();
+    assert!(error.to_string().contains("unknown or was used"), "{error}");
+}
+
+#[test]
+fn shared_memory_over_tcp_is_refused() {
+    let server = Server::start(|_| {});
+    let config = server.tcp();
+    let deadline = || Instant::now() + Duration::from_secs(3);
+    let mut control = connect(&config, deadline()).unwrap();
+    let opened = control.open(&config, &request(&config), deadline()).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(&preamble()).unwrap();
+    let attach = ClientMessage::Attach(Attach { secret: opened.secret, transport: Transport::Shm });
+    stream.write_all(&encode(&attach).unwrap()).unwrap();
+    read_greeting(&mut stream);
+    let answer = read_message(&mut stream);
+    let ServerMessage::Refused { reason, .. } = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("Unix socket"), "{reason}");
+}
+
+#[test]
+fn a_session_without_data_connection_ends() {
+    let server = Server::start(|_| {});
+    let config = server.unix();
+    let start = Instant::now();
+    let mut control = connect(&config, start + Duration::from_secs(3)).unwrap();
+    let opened = control.open(&config, &request(&config), start + Duration::from_secs(3)).unwrap();
+    let event = wait_event(&mut control, Duration::from_secs(13)).unwrap();
+    assert!(matches!(&event, Event::Closed { reason } if reason.contains("no data connection")), "{event:?}");
+    let error = control.attach(&config, &opened, Instant::now() + Duration::from_secs(3)).unwrap_err();
+    assert!(error.to_string().contains("unknown"), "{error}");
+}
+
+#[test]
+fn tokens_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    write_private(&tokens, "alice a-token-of-alice-1\n");
+    let server = Server::start(|config| config.token_file = Some(tokens));
+    let with = |token: &str| ClientConfig { token: Some(Token::new(token)), ..server.tcp() };
+    Session::open(&with("a-token-of-alice-1")).unwrap();
+    let error = Session::open(&with("a-token-of-alice-2")).unwrap_err();
+    assert!(error.to_string().contains("not one of this server's"), "{error}");
+    assert_eq!(error.cuda_code(), 100);
+    // The daemon's own user needs none: the kernel says whose the connection is.
+    Session::open(&server.tcp()).unwrap();
+    Session::open(&server.unix()).unwrap();
+}
+
+#[test]
+fn there_are_no_more_sessions_than_allowed_and_a_place_comes_back() {
+    let server = Server::start(|config| config.max_sessions = 1);
+    let first = Session::open(&server.unix()).unwrap();
+    let error = Session::open(&server.unix()).unwrap_err();
+    assert!(error.to_string().contains("all 1 sessions"), "{error}");
+    assert_eq!(error.cuda_code(), 802);
+    drop(first);
+    wait_until("the place is free again", Duration::from_secs(1), || Session::open(&server.unix()).is_ok());
+}
+
+#[test]
+fn too_much_is_refused_with_the_reason() {
+    let server = Server::start(|_| {});
+    let mut config = server.unix();
+    config.needs.gpus = 2;
+    let error = Session::open(&config).unwrap_err();
+    assert!(error.to_string().contains("2 GPUs are asked for, the server has 1"), "{error}");
+}
+
+#[test]
+fn the_probe_answers_without_a_session() {
+    let server = Server::start(|config| config.max_sessions = 1);
+    let _only = Session::open(&server.unix()).unwrap();
+    for config in [server.unix(), server.tcp()] {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let reply = connect(&config, deadline).unwrap().probe(deadline).unwrap();
+        assert_eq!(reply.driver_version, 12345);
+    }
+}
+
+#[test]
+fn warm_workers_are_replaced_and_never_used_twice() {
+    for warm in [0, 2] {
+        let server = Server::start(|config| config.warm_workers = warm);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..5 {
+            let mut session = Session::open(&server.unix()).unwrap();
+            assert!(seen.insert(session.worker_pid()));
+        }
+        // One that died while it waited is not given out.
+        wait_until("the pool is full", Duration::from_secs(5), || server.workers().len() >= warm);
+        for pid in server.workers() {
+            kill(pid, libc::SIGKILL);
+        }
+        Session::open(&server.unix()).unwrap().worker_pid();
+    }
+}
+
+#[test]
+fn a_driver_that_cannot_serve_is_an_error_at_start() {
+    for (driver, part) in [
+        ("/stand-in/broken", "cannot load the driver /stand-in/broken: told to be broken"),
+        ("/stand-in/crash", "killed by signal 6 (SIGABRT)"),
+        ("/stand-in/empty", "shows no device"),
+    ] {
+        let error = Server::try_start(|config| config.driver = driver.into()).map(drop).unwrap_err();
+        assert!(format!("{error:#}").contains(part), "{error:#}");
+    }
+}
+
+#[test]
+fn a_socket_in_use_and_a_file_are_left_alone() {
+    let server = Server::start(|_| {});
+    let taken = Server::try_start(|config| config.socket = Some(server.socket())).map(drop).unwrap_err();
+    assert!(format!("{taken:#}").contains("another server listens"), "{taken:#}");
+    Session::open(&server.unix()).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    let refused = Server::try_start(|config| config.socket = Some(file.clone())).map(drop).unwrap_err();
+    assert!(format!("{refused:#}").contains("not a socket"), "{refused:#}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "data");
+}
