@@ -1,5 +1,12 @@
 //! A kernel that can be launched.
 
+use crate::codegen::{Code, Generator, Mode, Unit};
+use crate::ir::passes::{Reach, reach};
+use crate::ir::{Op, Opd, Program, Symbol};
+use crate::loaded::Placed;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
 /// Where a kernel parameter lies in [`crate::Launch::params`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Param {
@@ -11,8 +18,7 @@ pub struct Param {
     pub align: u32,
 }
 
-/// A kernel of a loaded module. Its code is made at the first launch.
-#[derive(Debug)]
+/// A kernel of a loaded module. Its code is made at the first launch and kept.
 pub struct Kernel {
     /// The name in the PTX (mangled).
     pub name: String,
@@ -24,7 +30,8 @@ pub struct Kernel {
     pub const_bytes: u32,
     /// Bytes of local memory that a thread needs.
     pub local_bytes: u32,
-    /// A plausible number of registers a thread (a CPU has none to count).
+    /// A plausible number of registers a thread (a CPU has none to count); never so many that a block of 1024 threads
+    /// would not fit a card.
     pub num_regs: u32,
     /// The largest block that this kernel can be launched with (`.maxntid`, `.reqntid`, else 1024).
     pub max_threads_per_block: u32,
@@ -34,4 +41,119 @@ pub struct Kernel {
     pub ptx_target: u32,
     /// `.version`: 10 × major + minor, 93 for 9.3.
     pub ptx_version: u32,
+    program: Arc<Program>,
+    pub(crate) placed: Arc<Placed>,
+    pub(crate) reach: Reach,
+    /// Of each variable of the program; shared ones have their offset in this kernel's block.
+    addresses: Vec<u64>,
+    code: OnceLock<Result<Arc<Code>, String>>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name)
+            .field("params", &self.params)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kernel {
+    pub(crate) fn new(program: &Arc<Program>, placed: &Arc<Placed>, index: u32) -> Kernel {
+        let f = &program.functions[index as usize];
+        let reach = reach(program, index);
+        let (addresses, static_shared) = shared_layout(program, &reach, &placed.addresses);
+        let volume = |v: [u32; 3]| v.iter().fold(1u32, |a, b| a.saturating_mul(*b));
+        let limit = f.required_threads.or(f.max_threads).map_or(1024, volume);
+        let words: u32 = f.regs.iter().map(|c| c.bits().div_ceil(32)).sum();
+        Kernel {
+            name: f.name.clone(),
+            params: f
+                .params
+                .iter()
+                .map(|p| Param { offset: p.offset, size: p.size, align: p.align })
+                .collect(),
+            static_shared,
+            const_bytes: placed.const_size as u32,
+            local_bytes: reach.local,
+            num_regs: (10 + words / 3).clamp(16, 64),
+            max_threads_per_block: limit.clamp(1, 1024),
+            required_block: f.required_threads,
+            ptx_target: program.target,
+            ptx_version: program.version,
+            program: program.clone(),
+            placed: placed.clone(),
+            reach,
+            addresses,
+            code: OnceLock::new(),
+        }
+    }
+
+    /// Bytes that [`crate::Launch::params`] must have.
+    pub fn param_bytes(&self) -> u32 {
+        self.params.last().map_or(0, |p| p.offset + p.size)
+    }
+
+    /// Whether its threads may wait for each other, so that each needs a stack of its own.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.reach.waits { Mode::ThreadFibers } else { Mode::ThreadLoop }
+    }
+
+    /// The code, made now if this is the first time.
+    pub(crate) fn code(&self, generator: &dyn Generator) -> Result<Arc<Code>, String> {
+        let make = || {
+            let unit = Unit {
+                program: &self.program,
+                reach: &self.reach,
+                addresses: &self.addresses,
+                mode: self.mode(),
+            };
+            generator.compile(&unit).map(Arc::new)
+        };
+        self.code.get_or_init(make).clone()
+    }
+}
+
+/// Offsets of the shared variables that a kernel can reach: static ones first, then, all at one place, the dynamic ones.
+fn shared_layout(p: &Program, reach: &Reach, global: &[u64]) -> (Vec<u64>, u32) {
+    let mut used = vec![false; p.vars.len()];
+    for f in &reach.functions {
+        for inst in p.functions[*f as usize].blocks.iter().flat_map(|b| &b.insts) {
+            let mut see = |s: Symbol| {
+                if let Symbol::Shared(i) = s {
+                    used[i as usize] = true;
+                }
+            };
+            if let Some(crate::ir::Addr { base: crate::ir::Base::Sym(s), .. }) = inst.op.address() {
+                see(*s);
+            }
+            let mut op: Op = inst.op.clone();
+            op.sources_mut(&mut |o| {
+                if let Opd::Sym(s, _) = o {
+                    see(*s);
+                }
+            });
+        }
+    }
+    let mut addresses = global.to_vec();
+    let mut end = 0u64;
+    for (i, v) in p.vars.iter().enumerate() {
+        if used[i] && !v.external {
+            end = end.next_multiple_of(u64::from(v.align.max(1)));
+            addresses[i] = end;
+            end += v.size;
+        }
+    }
+    let dynamic = dynamic_offset(end as u32);
+    for (i, v) in p.vars.iter().enumerate() {
+        if used[i] && v.external {
+            addresses[i] = u64::from(dynamic);
+        }
+    }
+    (addresses, end.min(u64::from(u32::MAX)) as u32)
+}
+
+/// Where dynamic shared memory begins behind the static one.
+pub(crate) fn dynamic_offset(static_shared: u32) -> u32 {
+    static_shared.next_multiple_of(128)
 }

@@ -4,12 +4,16 @@
 //! PTX text, a [`Loaded`] one whose variables are placed in that memory, its [`Kernel`]s, and an [`Engine`] that runs a
 //! [`Launch`] of one of them.
 
+mod codegen;
 mod engine;
 mod error;
+mod ir;
 mod kernel;
 mod loaded;
 mod memory;
 mod module;
+mod ptx;
+mod runtime;
 
 pub use engine::{Engine, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};

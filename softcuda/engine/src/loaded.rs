@@ -1,9 +1,12 @@
 //! A module whose variables have addresses.
 
-use crate::error::LoadError;
+use crate::error::{LoadError, PtxError};
+use crate::ir::passes::prepare;
+use crate::ir::{Addr, Base, Callee, Op, Opd, Program, Space, Symbol};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::module::Module;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A `.global` or `.const` variable of a loaded module.
@@ -20,9 +23,42 @@ pub struct Global {
 }
 
 /// A module with its variables placed and initialised. They are freed when this value and all its kernels are gone.
+#[derive(Debug)]
 pub struct Loaded {
     globals: Vec<Global>,
     kernels: Vec<Arc<Kernel>>,
+}
+
+/// The memory of a module's variables.
+pub(crate) struct Placed {
+    memory: Arc<Memory>,
+    owned: Vec<u64>,
+    /// By variable; 0 for shared ones.
+    pub addresses: Vec<u64>,
+    pub const_base: u64,
+    pub const_size: u64,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for a in &self.owned {
+            self.memory.free(*a);
+        }
+    }
+}
+
+const TOKEN: u64 = 0xf00d_0000_0000_0000;
+
+/// The address that a function pointer holds: no address of memory, so that wild calls and accesses are caught.
+pub(crate) fn function_token(index: u32) -> u64 {
+    TOKEN | (u64::from(index) + 1) << 4
+}
+
+/// The function that a pointer holds.
+pub(crate) fn function_index(token: u64) -> Option<u32> {
+    let low = token ^ TOKEN;
+    let index = (low >> 4).checked_sub(1)?;
+    (low & 15 == 0).then_some(u32::try_from(index).ok()?)
 }
 
 impl Loaded {
@@ -31,8 +67,28 @@ impl Loaded {
     /// # Errors
     /// [`LoadError`]: no room, or a name that nobody defines.
     pub fn new(memory: &Arc<Memory>, module: Module) -> Result<Arc<Loaded>, LoadError> {
-        let _ = (memory, module);
-        Ok(Arc::new(Loaded { globals: Vec::new(), kernels: Vec::new() }))
+        let mut program = module.program;
+        unresolved(&program)?;
+        for f in program.functions.iter_mut().filter(|f| !f.external) {
+            prepare(f);
+        }
+        let placed = Arc::new(place(memory, &program)?);
+        let program = Arc::new(program);
+        let globals = program
+            .vars
+            .iter()
+            .zip(&placed.addresses)
+            .filter(|(v, _)| v.space != Space::Shared && !v.external && !v.name.is_empty())
+            .map(|(v, a)| {
+                let constant = v.space == Space::Const;
+                Global { name: v.name.clone(), addr: *a, size: v.size, constant }
+            })
+            .collect();
+        let kernels = (0..program.functions.len() as u32)
+            .filter(|i| program.functions[*i as usize].kernel && !program.functions[*i as usize].external)
+            .map(|i| Arc::new(Kernel::new(&program, &placed, i)))
+            .collect();
+        Ok(Arc::new(Loaded { globals, kernels }))
     }
 
     /// The variables, in the order of the text.
@@ -44,4 +100,100 @@ impl Loaded {
     pub fn kernels(&self) -> &[Arc<Kernel>] {
         &self.kernels
     }
+}
+
+/// Names that are used but only declared.
+fn unresolved(p: &Program) -> Result<(), LoadError> {
+    let check = |s: Symbol| match s {
+        Symbol::Var(i) if p.vars[i as usize].external => {
+            Err(LoadError::Unresolved(p.vars[i as usize].name.clone()))
+        }
+        Symbol::Function(i) if p.functions[i as usize].external => {
+            Err(LoadError::Unresolved(p.functions[i as usize].name.clone()))
+        }
+        _ => Ok(()),
+    };
+    for inst in p.functions.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.insts) {
+        if let Some(Addr { base: Base::Sym(s), .. }) = inst.op.address() {
+            check(*s)?;
+        }
+        if let Op::Call { callee: Callee::Function(i), .. } = inst.op {
+            check(Symbol::Function(i))?;
+        }
+        let mut bad = Ok(());
+        inst.op.clone().sources_mut(&mut |o| {
+            if let Opd::Sym(s, _) = o
+                && bad.is_ok()
+            {
+                bad = check(*s);
+            }
+        });
+        bad?;
+    }
+    Ok(())
+}
+
+fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
+    let mut placed = Placed {
+        memory: memory.clone(),
+        owned: Vec::new(),
+        addresses: vec![0; p.vars.len()],
+        const_base: 0,
+        const_size: 0,
+    };
+    let constants = p.vars.iter().enumerate().filter(|(_, v)| v.space == Space::Const && !v.external);
+    let mut offsets = Vec::new();
+    for (i, v) in constants {
+        placed.const_size = placed.const_size.next_multiple_of(u64::from(v.align.max(1)));
+        offsets.push((i, placed.const_size));
+        placed.const_size += v.size;
+    }
+    if placed.const_size > 0 {
+        placed.const_base = memory.alloc(placed.const_size, 256)?;
+        placed.owned.push(placed.const_base);
+    }
+    for (i, o) in offsets {
+        placed.addresses[i] = placed.const_base + o;
+    }
+    for (i, v) in p.vars.iter().enumerate() {
+        if v.space == Space::Global && !v.external && !v.name.is_empty() {
+            placed.addresses[i] = memory.alloc(v.size, u64::from(v.align))?;
+            placed.owned.push(placed.addresses[i]);
+        }
+    }
+    initialise(memory, p, &placed)?;
+    Ok(placed)
+}
+
+fn initialise(memory: &Memory, p: &Program, placed: &Placed) -> Result<(), LoadError> {
+    let mut symbols: HashMap<&str, u64> = HashMap::new();
+    for (i, f) in p.functions.iter().enumerate() {
+        if !f.external {
+            symbols.insert(&f.name, function_token(i as u32));
+        }
+    }
+    for (v, a) in p.vars.iter().zip(&placed.addresses) {
+        if v.space != Space::Shared && !v.external && !v.name.is_empty() {
+            symbols.insert(&v.name, *a);
+        }
+    }
+    for (v, &addr) in p.vars.iter().zip(&placed.addresses) {
+        if v.space == Space::Shared || v.external || v.size == 0 || addr == 0 {
+            continue;
+        }
+        let mut bytes = v.init.clone();
+        for f in &v.fixups {
+            let Some(base) = symbols.get(f.symbol.as_str()) else {
+                return Err(LoadError::Unresolved(f.symbol.clone()));
+            };
+            let value = base.wrapping_add(f.addend as u64) >> f.shift.min(63);
+            let (at, width) = (f.offset as usize, (f.width as usize).min(8));
+            bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        }
+        let done = memory.fill(addr, &[0], v.size) && memory.write(addr, &bytes);
+        if !done {
+            return Err(PtxError::new(v.line, format!("`{}` could not be initialised", v.name)).into());
+        }
+    }
+    Ok(())
 }

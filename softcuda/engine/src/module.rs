@@ -1,9 +1,14 @@
 //! A parsed module.
 
 use crate::error::PtxError;
+use crate::ir::Program;
+use crate::ptx;
 
 /// PTX text that has been read and checked, with nothing placed in memory yet.
-pub struct Module {}
+#[derive(Debug, Clone)]
+pub struct Module {
+    pub(crate) program: Program,
+}
 
 impl Module {
     /// Reads PTX text.
@@ -12,6 +17,6 @@ impl Module {
     /// [`PtxError`] with the line: a syntax error, an unknown name, or an instruction that this version does not
     /// translate. Nothing of that kind is left for run time.
     pub fn parse(ptx: &str) -> Result<Module, PtxError> {
-        Err(PtxError::new(1, format!("not built yet ({} bytes)", ptx.len())))
+        Ok(Module { program: ptx::parse(ptx)? })
     }
 }

@@ -1,0 +1,255 @@
+//! Memory: address checks, loads, stores, atomics.
+
+use super::emit::{Emit, class_type, flags};
+use crate::ir::{Addr, AtomOp, Base, Class, Opd, Order, Reg, Space, Symbol, Ty};
+use crate::memory::{GRANULE_BITS, RANGE_BITS};
+use crate::runtime::context::Block as BlockContext;
+use crate::runtime::helpers::Helper;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Type, Value, types};
+use std::mem::offset_of;
+
+/// How a class is held when it is moved by an atomic access.
+fn bits_type(c: Class) -> Type {
+    match c {
+        Class::F32 => types::I32,
+        Class::F64 => types::I64,
+        c => class_type(c),
+    }
+}
+
+impl Emit<'_> {
+    /// The host address of an access of `size` bytes, checked.
+    pub fn address(&mut self, a: &Addr, size: u32) -> Value {
+        match a.base {
+            Base::Sym(s @ Symbol::Shared(i)) => {
+                let o = self.symbol(s, a.offset);
+                let known = self.inside(i, a.offset, size);
+                self.shared(o, size, known)
+            }
+            Base::Sym(s @ Symbol::Var(i)) => {
+                let v = self.symbol(s, a.offset);
+                if !self.inside(i, a.offset, size) {
+                    self.check(v, size);
+                }
+                v
+            }
+            // Offsets in frames and parameters were checked when they were read.
+            Base::Sym(s) => self.symbol(s, a.offset),
+            Base::None => {
+                let v = self.imm(types::I64, a.offset);
+                if a.space == Space::Shared {
+                    return self.shared(v, size, false);
+                }
+                self.check(v, size);
+                v
+            }
+            Base::Reg(r) => {
+                let v = self.register_address(r, a.offset);
+                if a.space == Space::Shared {
+                    return self.shared(v, size, false);
+                }
+                self.check(v, size);
+                v
+            }
+        }
+    }
+
+    /// Register plus offset, in the register's own width, as 64 bits.
+    fn register_address(&mut self, r: Reg, offset: i64) -> Value {
+        let class = self.f.regs[r as usize];
+        let v = self.get(r);
+        let int = match class {
+            Class::F32 => Class::I32,
+            Class::F64 => Class::I64,
+            c => c,
+        };
+        let mut v = self.fit(v, class, int, false);
+        if offset != 0 {
+            let add = self.imm(class_type(int), offset);
+            v = self.b.ins().iadd(v, add);
+        }
+        self.fit(v, int, Class::I64, false)
+    }
+
+    /// A constant offset in a variable that needs no check.
+    fn inside(&self, var: u32, offset: i64, size: u32) -> bool {
+        let v = &self.unit.program.vars[var as usize];
+        let address = self.unit.addresses[var as usize].wrapping_add(offset as u64);
+        let end = offset.checked_add(i64::from(size));
+        offset >= 0
+            && end.is_some_and(|e| e as u64 <= v.size)
+            && address.is_multiple_of(u64::from(size.max(1)))
+    }
+
+    /// Base of the block's shared memory plus a checked offset.
+    fn shared(&mut self, offset: Value, size: u32, known: bool) -> Value {
+        let k = size.max(1).trailing_zeros();
+        if !known {
+            let slot = self.rotated(offset, k);
+            let at = offset_of!(BlockContext, shared_slots) + 8 * k as usize;
+            let slots = self.block_field(types::I64, at);
+            let bad = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, slot, slots);
+            self.cold_if(bad, |e| {
+                let (n, line) = (e.imm(types::I32, i64::from(size)), e.imm(types::I32, i64::from(e.line)));
+                e.helper(Helper::BadShared, &[e.thread, offset, n, line], None);
+            });
+        }
+        let base = self.block_field(types::I64, offset_of!(BlockContext, shared_base));
+        self.b.ins().iadd(base, offset)
+    }
+
+    /// Rotating an offset by log2 of the size puts misaligned bits on top, where the range check sees them.
+    fn rotated(&mut self, v: Value, k: u32) -> Value {
+        if k == 0 {
+            return v;
+        }
+        let n = self.imm(types::I64, i64::from(k));
+        self.b.ins().rotr(v, n)
+    }
+
+    /// Checks an address against the device range and the granule table. What is not there goes to a helper, which knows
+    /// registered host memory, and comes back only if the access may go on.
+    pub fn check(&mut self, address: Value, size: u32) {
+        let k = size.max(1).trailing_zeros();
+        let (slow, near, good) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(slow);
+        let base = self.block_field(types::I64, offset_of!(BlockContext, mem_base));
+        let offset = self.b.ins().isub(address, base);
+        let slot = self.rotated(offset, k);
+        let n = self.imm(types::I64, i64::from(RANGE_BITS - k));
+        let outside = self.b.ins().ushr(slot, n);
+        self.b.ins().brif(outside, slow, &[], near, &[]);
+        self.b.switch_to_block(near);
+        let table = self.block_field(types::I64, offset_of!(BlockContext, mem_table));
+        let n = self.imm(types::I64, i64::from(GRANULE_BITS));
+        let granule = self.b.ins().ushr(offset, n);
+        let at = self.b.ins().iadd(table, granule);
+        let mapped = self.b.ins().load(types::I8, flags(), at, 0);
+        self.b.ins().brif(mapped, good, &[], slow, &[]);
+        self.b.switch_to_block(slow);
+        let (n, line) = (self.imm(types::I32, i64::from(size)), self.imm(types::I32, i64::from(self.line)));
+        self.helper(Helper::SlowAddress, &[self.thread, address, n, line], None);
+        self.b.ins().jump(good, &[]);
+        self.b.switch_to_block(good);
+    }
+
+    pub fn load(&mut self, ty: Ty, order: Order, d: &[Option<Reg>], addr: &Addr) {
+        let p = self.address(addr, ty.bytes() * d.len() as u32);
+        let mut values = Vec::with_capacity(d.len());
+        for i in 0..d.len() as u32 {
+            let at = (i * ty.bytes()) as i32;
+            let class = ty.class();
+            let v = if order == Order::Weak || ty == Ty::B128 {
+                self.b.ins().load(class_type(class), flags(), p, at)
+            } else {
+                let add = self.imm(types::I64, i64::from(at));
+                let q = self.b.ins().iadd(p, add);
+                let v = self.b.ins().atomic_load(bits_type(class), flags(), q);
+                self.bitcast(class_type(class), v)
+            };
+            values.push(v);
+        }
+        for (r, v) in d.iter().zip(values) {
+            if let Some(r) = r {
+                self.set(ty, *r, v);
+            }
+        }
+    }
+
+    pub fn store(&mut self, ty: Ty, order: Order, a: &[Opd], addr: &Addr) {
+        let values: Vec<Value> = a.iter().map(|o| self.value(ty, o)).collect();
+        let p = self.address(addr, ty.bytes() * a.len() as u32);
+        for (i, v) in values.into_iter().enumerate() {
+            let at = (i as u32 * ty.bytes()) as i32;
+            if order == Order::Weak || ty == Ty::B128 {
+                self.b.ins().store(flags(), v, p, at);
+            } else {
+                let add = self.imm(types::I64, i64::from(at));
+                let q = self.b.ins().iadd(p, add);
+                let v = self.bitcast(bits_type(ty.class()), v);
+                self.b.ins().atomic_store(flags(), v, q);
+            }
+        }
+    }
+
+    pub fn atomic(&mut self, op: AtomOp, ty: Ty, d: Option<Reg>, addr: &Addr, x: &Opd, y: &Opd) {
+        let (x, y) = (self.value(ty, x), self.value(ty, y));
+        let p = self.address(addr, ty.bytes());
+        let t = bits_type(ty.class());
+        let old = match op {
+            AtomOp::Add if matches!(ty, Ty::F32 | Ty::F64) => self.update(p, t, |e, old| {
+                let f = e.bitcast(class_type(ty.class()), old);
+                let s = e.b.ins().fadd(f, x);
+                e.bitcast(t, s)
+            }),
+            AtomOp::Add if ty.float() => {
+                let kind = match ty {
+                    Ty::F16 => 0,
+                    Ty::F16x2 => 1,
+                    Ty::Bf16 => 2,
+                    _ => 3,
+                };
+                let kind = self.imm(types::I32, kind);
+                let v = self.fit(x, ty.class(), Class::I32, false);
+                let old = self.helper(Helper::AtomHalf, &[p, v, kind], Some(types::I32));
+                self.fit(old, Class::I32, ty.class(), false)
+            }
+            AtomOp::Inc => self.update(p, t, |e, old| {
+                let (one, zero) = (e.imm(t, 1), e.imm(t, 0));
+                let next = e.b.ins().iadd(old, one);
+                let wrap = e.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, old, x);
+                e.b.ins().select(wrap, zero, next)
+            }),
+            AtomOp::Dec => self.update(p, t, |e, old| {
+                let (one, zero) = (e.imm(t, 1), e.imm(t, 0));
+                let next = e.b.ins().isub(old, one);
+                let is_zero = e.b.ins().icmp(IntCC::Equal, old, zero);
+                let above = e.b.ins().icmp(IntCC::UnsignedGreaterThan, old, x);
+                let wrap = e.b.ins().bor(is_zero, above);
+                e.b.ins().select(wrap, x, next)
+            }),
+            AtomOp::Cas => {
+                let (x, y) = (self.bitcast(t, x), self.bitcast(t, y));
+                self.b.ins().atomic_cas(flags(), p, x, y)
+            }
+            _ => {
+                let x = self.bitcast(t, x);
+                self.b.ins().atomic_rmw(t, flags(), rmw(op, ty), p, x)
+            }
+        };
+        if let Some(d) = d {
+            let old = self.bitcast(class_type(ty.class()), old);
+            self.set(ty, d, old);
+        }
+    }
+
+    /// Compare-and-swap until it holds; the old value.
+    fn update(&mut self, p: Value, t: Type, f: impl FnOnce(&mut Self, Value) -> Value) -> Value {
+        let (again, done) = (self.b.create_block(), self.b.create_block());
+        let old = self.b.append_block_param(again, t);
+        let first = self.b.ins().load(t, flags(), p, 0);
+        self.b.ins().jump(again, &[first.into()]);
+        self.b.switch_to_block(again);
+        let new = f(self, old);
+        let seen = self.b.ins().atomic_cas(flags(), p, old, new);
+        let same = self.b.ins().icmp(IntCC::Equal, seen, old);
+        self.b.ins().brif(same, done, &[], again, &[seen.into()]);
+        self.b.switch_to_block(done);
+        old
+    }
+}
+
+fn rmw(op: AtomOp, ty: Ty) -> AtomicRmwOp {
+    match (op, ty.signed()) {
+        (AtomOp::Min, true) => AtomicRmwOp::Smin,
+        (AtomOp::Min, false) => AtomicRmwOp::Umin,
+        (AtomOp::Max, true) => AtomicRmwOp::Smax,
+        (AtomOp::Max, false) => AtomicRmwOp::Umax,
+        (AtomOp::And, _) => AtomicRmwOp::And,
+        (AtomOp::Or, _) => AtomicRmwOp::Or,
+        (AtomOp::Xor, _) => AtomicRmwOp::Xor,
+        (AtomOp::Exch, _) => AtomicRmwOp::Xchg,
+        _ => AtomicRmwOp::Add,
+    }
+}

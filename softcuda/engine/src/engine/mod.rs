@@ -1,0 +1,237 @@
+//! Runs grids: the public face. [`pool`] has the queue and the workers.
+
+mod pool;
+
+use crate::codegen::clif::Clif;
+use crate::codegen::{Code, Mode};
+use crate::error::{Fault, FaultKind};
+use crate::kernel::{Kernel, dynamic_offset};
+use crate::memory::Memory;
+use crate::runtime::print::Output;
+use crate::runtime::stack::size_class;
+use pool::Pool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+/// Threads of a block, as on every card.
+const MAX_BLOCK: u32 = 1024;
+/// Threads that one worker keeps resident at most: what a multiprocessor has.
+const RESIDENT: u32 = 2048;
+
+/// One launch of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads a block in x, y, z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// The parameters, packed as [`Kernel::params`] says.
+    pub params: Vec<u8>,
+    /// All blocks must be resident at once (grid synchronisation).
+    pub cooperative: bool,
+}
+
+/// A grid that is being run.
+pub(crate) struct Grid {
+    pub kernel: Arc<Kernel>,
+    pub code: Arc<Code>,
+    /// The parameters; padded, so that reads of the last one stay inside.
+    pub params: Box<[u8]>,
+    pub memory: Arc<Memory>,
+    pub output: Arc<Output>,
+    /// Not 0: end as soon as possible.
+    pub stop: AtomicU32,
+    id: u64,
+    dims: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: u32,
+    total_shared: u32,
+    local: u32,
+    stack: usize,
+    max_resident: u64,
+    state: Mutex<GridState>,
+    finished: Condvar,
+}
+
+#[derive(Default)]
+struct GridState {
+    /// Blocks that have been started.
+    next: u64,
+    total: u64,
+    /// Blocks that have been started and have not ended.
+    running: u64,
+    fault: Option<Fault>,
+}
+
+impl GridState {
+    fn over(&self) -> bool {
+        self.next == self.total && self.running == 0
+    }
+}
+
+/// Runs grids on a pool of threads, and on the threads that call [`Engine::run`].
+pub struct Engine {
+    memory: Arc<Memory>,
+    pool: Arc<Pool>,
+    output: Arc<Output>,
+    generator: OnceLock<Result<Clif, String>>,
+    grids: AtomicU64,
+    process: u32,
+}
+
+impl Engine {
+    /// An engine that uses `workers` processors (at least 1): the caller of [`Engine::run`] works for its own grid, and
+    /// `workers - 1` threads help. They are started by the first run of more than one block, not here. After `fork` an
+    /// engine is of no use in the child: its threads are not there, and a run is refused.
+    pub fn new(memory: Arc<Memory>, workers: usize) -> Arc<Engine> {
+        Arc::new(Engine {
+            pool: Pool::new(memory.clone(), workers.max(1)),
+            memory,
+            output: Arc::default(),
+            generator: OnceLock::new(),
+            grids: AtomicU64::new(1),
+            process: std::process::id(),
+        })
+    }
+
+    /// Runs one grid and returns when it is done. Several threads may call this at once: their grids run side by
+    /// side, and one that waits for another (or for the host) does not hold it up. Signals are blocked for the
+    /// calling thread meanwhile, since it runs on small stacks.
+    ///
+    /// # Errors
+    /// The first [`Fault`] of the grid; its other blocks are stopped.
+    pub fn run(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<(), Fault> {
+        if std::process::id() != self.process {
+            return Err(Fault::new(
+                FaultKind::OutOfResources,
+                "the engine cannot be used in the child of a fork",
+            ));
+        }
+        let grid = Arc::new(self.grid(kernel, launch)?);
+        self.pool.run(&grid)
+    }
+
+    fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
+        let total = check(kernel, launch)?;
+        let generator = self.generator.get_or_init(Clif::new).as_ref();
+        let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
+        let code = kernel.code(generator.map_err(internal)?).map_err(|e| internal(&e))?;
+        let threads = launch.block.iter().product::<u32>();
+        let max_resident = u64::from(self.max_resident_blocks(kernel, threads, launch.dynamic_shared));
+        if launch.cooperative && total > max_resident {
+            let what = format!(
+                "{}: cooperative launch of {total} blocks, but only {max_resident} fit at once",
+                kernel.name
+            );
+            return Err(Fault::new(FaultKind::CooperativeTooLarge, what));
+        }
+        // Calls that cannot be counted are checked against the stack; else it holds the deepest chain.
+        let deepest = u64::from(code.frame + 64) * kernel.reach.functions.len() as u64;
+        let need = if kernel.reach.unbounded { 200 << 10 } else { deepest + (32 << 10) };
+        let Some(stack) = size_class(need as usize) else {
+            let what = format!("{}: a thread needs {need} bytes of stack", kernel.name);
+            return Err(Fault::new(FaultKind::OutOfResources, what));
+        };
+        let mut params = launch.params.clone();
+        params.resize(params.len().next_multiple_of(16) + 16, 0);
+        Ok(Grid {
+            kernel: kernel.clone(),
+            code,
+            params: params.into_boxed_slice(),
+            memory: self.memory.clone(),
+            output: self.output.clone(),
+            stop: AtomicU32::new(0),
+            id: self.grids.fetch_add(1, Ordering::Relaxed),
+            dims: launch.grid,
+            block: launch.block,
+            dynamic_shared: launch.dynamic_shared,
+            total_shared: shared_bytes(kernel, launch.dynamic_shared),
+            local: kernel.local_bytes.next_multiple_of(16),
+            stack,
+            max_resident,
+            state: Mutex::new(GridState { total, ..GridState::default() }),
+            finished: Condvar::new(),
+        })
+    }
+
+    /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. At most 1 MiB is
+    /// kept; what is printed beyond it is lost, as in CUDA.
+    pub fn take_output(&self) -> Vec<u8> {
+        self.output.take()
+    }
+
+    /// The number of blocks of `kernel` that can be resident at once on the whole device: the limit of a cooperative
+    /// launch. Divided by the number of workers it is what the occupancy calls report for a multiprocessor.
+    pub fn max_resident_blocks(&self, kernel: &Kernel, threads_per_block: u32, dynamic_shared: u32) -> u32 {
+        let _ = (kernel, dynamic_shared); // memory does not limit it here
+        let threads = threads_per_block.clamp(1, RESIDENT).next_multiple_of(32);
+        (RESIDENT / threads).min(32) * self.pool.workers() as u32
+    }
+
+    /// Stops every grid that runs now, each with [`FaultKind::Cancelled`], as soon as its threads reach a point where
+    /// they can be stopped: a wait, or the end of a block.
+    pub fn cancel(&self) {
+        self.pool.cancel();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            self.pool.shut_down();
+        }
+    }
+}
+
+fn shared_bytes(kernel: &Kernel, dynamic: u32) -> u32 {
+    if dynamic == 0 {
+        kernel.static_shared
+    } else {
+        dynamic_offset(kernel.static_shared).saturating_add(dynamic)
+    }
+}
+
+/// The number of blocks, if the launch fits the kernel.
+fn check(kernel: &Kernel, launch: &Launch) -> Result<u64, Fault> {
+    let bad = |what: String| Err(Fault::new(FaultKind::InvalidLaunch, format!("{}: {what}", kernel.name)));
+    let volume = |d: [u32; 3]| d.iter().try_fold(1u64, |a, b| a.checked_mul(u64::from(*b)));
+    let threads = volume(launch.block).unwrap_or(u64::MAX);
+    if threads == 0 || threads > u64::from(MAX_BLOCK.min(kernel.max_threads_per_block)) {
+        let [x, y, z] = launch.block;
+        return bad(format!("a block of {x}x{y}x{z} threads; at most {} fit", kernel.max_threads_per_block));
+    }
+    if let Some(r) = kernel.required_block
+        && r != launch.block
+    {
+        return bad(format!("the kernel requires blocks of {}x{}x{} threads", r[0], r[1], r[2]));
+    }
+    let Some(blocks @ 1..) = volume(launch.grid) else {
+        return bad("the grid is empty or too large".to_string());
+    };
+    if (launch.params.len() as u64) < u64::from(kernel.param_bytes()) {
+        let want = kernel.param_bytes();
+        return bad(format!("{} bytes of parameters are given, {want} are needed", launch.params.len()));
+    }
+    if u64::from(shared_bytes(kernel, launch.dynamic_shared)) > 256 << 20 {
+        return bad("too much shared memory".to_string());
+    }
+    Ok(blocks)
+}
+
+impl Grid {
+    fn fibers(&self) -> bool {
+        self.code.mode == Mode::ThreadFibers
+    }
+
+    fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+
+    fn ctaid(&self, number: u64) -> [u32; 3] {
+        let [x, y, _] = self.dims.map(u64::from);
+        [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
+    }
+}

@@ -1,0 +1,440 @@
+//! The queue of grids and parked blocks, and the threads that work on it.
+//!
+//! Blocks are started in rising order. A block whose threads all wait for something outside is parked, and its thread takes another
+//! block of any grid; so kernels of different streams run side by side, and one that waits holds up nobody.
+
+use super::{Grid, GridState};
+use crate::error::{Fault, FaultKind};
+use crate::memory::Memory;
+use crate::runtime::block::{Outcome, Running};
+use crate::runtime::context::Block;
+use crate::runtime::helpers;
+use crate::runtime::stack::StackPool;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Blocks that one claim takes at most where no thread waits.
+const MAX_CHUNK: u64 = 64;
+/// Blocks that a worker runs of one grid before it looks for others.
+const TURN: u32 = 16;
+
+pub(super) struct Pool {
+    memory: Arc<Memory>,
+    stacks: StackPool,
+    /// Free scratch memory by size: shared and local memory of blocks.
+    scratch: Mutex<HashMap<u64, Vec<u64>>>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    workers: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Grids with blocks that have not been started.
+    grids: VecDeque<Arc<Grid>>,
+    /// All grids that are being run.
+    live: Vec<Arc<Grid>>,
+    parked: VecDeque<(Arc<Grid>, Ready)>,
+    threads: Vec<JoinHandle<()>>,
+    stop: bool,
+    /// Counts picks, so that parked blocks get their turn while others start.
+    turn: u32,
+}
+
+/// A block with its memory.
+struct Ready {
+    running: Running,
+    scratch: Vec<(u64, u64)>,
+}
+
+enum Work {
+    New(Arc<Grid>),
+    Parked(Arc<Grid>, Ready),
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Blocks all signals of this thread while it lives.
+struct NoSignals(libc::sigset_t);
+
+impl NoSignals {
+    fn new() -> NoSignals {
+        // SAFETY: plain C calls on sets that live on this stack.
+        unsafe {
+            let mut all = std::mem::zeroed();
+            let mut old = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            NoSignals(old)
+        }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by `pthread_sigmask`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+impl Pool {
+    pub fn new(memory: Arc<Memory>, workers: usize) -> Arc<Pool> {
+        Arc::new(Pool {
+            memory,
+            stacks: StackPool::default(),
+            scratch: Mutex::default(),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            workers,
+        })
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Runs a grid to its end, with the calling thread as one of the workers.
+    pub fn run(self: &Arc<Self>, grid: &Arc<Grid>) -> Result<(), Fault> {
+        let _signals = NoSignals::new();
+        let many = lock(&grid.state).total > 1;
+        {
+            let mut q = lock(&self.queue);
+            q.live.push(grid.clone());
+            q.grids.push_back(grid.clone());
+            if many {
+                self.start_threads(&mut q);
+                self.wake.notify_all();
+            }
+        }
+        self.work_for(grid);
+        lock(&self.queue).live.retain(|g| !Arc::ptr_eq(g, grid));
+        match lock(&grid.state).fault.take() {
+            Some(f) => Err(f),
+            None => Ok(()),
+        }
+    }
+
+    fn start_threads(self: &Arc<Self>, q: &mut Queue) {
+        while q.threads.len() + 1 < self.workers && !q.stop {
+            let (pool, number) = (self.clone(), q.threads.len() as u32 + 1);
+            let body = move || {
+                let _signals = NoSignals::new();
+                pool.worker(number);
+            };
+            match std::thread::Builder::new().name(format!("softcuda-{number}")).spawn(body) {
+                Ok(t) => q.threads.push(t),
+                // The callers themselves can do all the work.
+                Err(_) => break,
+            }
+        }
+    }
+
+    pub fn shut_down(&self) {
+        self.cancel();
+        let threads = {
+            let mut q = lock(&self.queue);
+            q.stop = true;
+            std::mem::take(&mut q.threads)
+        };
+        self.wake.notify_all();
+        for t in threads {
+            // A worker that panicked has already said so.
+            let _ = t.join();
+        }
+    }
+
+    pub fn cancel(&self) {
+        for g in &lock(&self.queue).live {
+            self.stop_grid(g, Fault::new(FaultKind::Cancelled, format!("{}: cancelled", g.kernel.name)));
+        }
+    }
+
+    /// No further block of the grid is started, and those that run end at their next yield.
+    fn stop_grid(&self, grid: &Grid, fault: Fault) {
+        grid.stop.store(1, Ordering::Relaxed);
+        let mut s = lock(&grid.state);
+        s.fault.get_or_insert(fault);
+        s.next = s.total;
+        if s.over() {
+            grid.finished.notify_all();
+        }
+    }
+
+    /// The caller's part: its own grid only, until that is over.
+    fn work_for(&self, grid: &Arc<Grid>) {
+        let mut naps = 0;
+        loop {
+            if self.start_blocks(grid, 0, u32::MAX) {
+                naps = 0;
+            }
+            let parked = {
+                let mut q = lock(&self.queue);
+                let at = q.parked.iter().position(|(g, _)| Arc::ptr_eq(g, grid));
+                at.and_then(|i| q.parked.remove(i))
+            };
+            match parked {
+                Some((g, block)) => {
+                    if self.resume(&g, block, 0) {
+                        naps = 0;
+                        continue;
+                    }
+                    naps += 1;
+                    nap(naps);
+                }
+                None => {
+                    let s = lock(&grid.state);
+                    if s.over() {
+                        return;
+                    }
+                    if s.next == s.total || s.running >= grid.max_resident {
+                        // Others run what is left; one of them may park it.
+                        let wait = Duration::from_micros(200);
+                        drop(grid.finished.wait_timeout(s, wait).unwrap_or_else(PoisonError::into_inner));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A helping thread.
+    fn worker(&self, number: u32) {
+        let mut naps = 0;
+        loop {
+            match self.pick() {
+                None => return,
+                Some(Work::New(g)) => {
+                    naps = 0;
+                    self.start_blocks(&g, number, TURN);
+                }
+                Some(Work::Parked(g, block)) => {
+                    if self.resume(&g, block, number) {
+                        naps = 0;
+                    } else {
+                        naps += 1;
+                        nap(naps);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What to do next; `None` when the engine ends.
+    fn pick(&self) -> Option<Work> {
+        let mut q = lock(&self.queue);
+        loop {
+            if q.stop {
+                return None;
+            }
+            q.turn = q.turn.wrapping_add(1);
+            if q.turn % 8 == 0
+                && let Some((g, b)) = q.parked.pop_front()
+            {
+                return Some(Work::Parked(g, b));
+            }
+            for _ in 0..q.grids.len() {
+                let Some(g) = q.grids.pop_front() else { break };
+                let (left, full) = {
+                    let s = lock(&g.state);
+                    (s.next < s.total, g.fibers() && s.running >= g.max_resident)
+                };
+                if left {
+                    q.grids.push_back(g.clone());
+                    if !full {
+                        return Some(Work::New(g));
+                    }
+                }
+            }
+            if let Some((g, b)) = q.parked.pop_front() {
+                return Some(Work::Parked(g, b));
+            }
+            q = self.wake.wait(q).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Claims the next blocks of a grid.
+    fn claim(&self, grid: &Grid) -> Option<std::ops::Range<u64>> {
+        let mut s = lock(&grid.state);
+        let left = s.total - s.next;
+        if left == 0 || (grid.fibers() && s.running >= grid.max_resident) {
+            return None;
+        }
+        let n = if grid.fibers() { 1 } else { (left / (self.workers as u64 * 8)).clamp(1, MAX_CHUNK) };
+        let first = s.next;
+        s.next += n;
+        s.running += n;
+        Some(first..first + n)
+    }
+
+    /// Starts blocks of a grid and runs them until they end or park. Whether there were any.
+    fn start_blocks(&self, grid: &Arc<Grid>, number: u32, turns: u32) -> bool {
+        let mut ready = None;
+        let mut any = false;
+        for _ in 0..turns {
+            let Some(blocks) = self.claim(grid) else { break };
+            any = true;
+            let count = blocks.end - blocks.start;
+            if ready.is_none() {
+                match self.make(grid) {
+                    Ok(r) => ready = Some(r),
+                    Err(f) => {
+                        self.stop_grid(grid, f);
+                        self.ended(grid, count);
+                        break;
+                    }
+                }
+            }
+            let mut outcome = Outcome::Done;
+            for b in blocks {
+                let Some(r) = &mut ready else { break };
+                if grid.stop.load(Ordering::Relaxed) != 0 {
+                    break;
+                }
+                r.running.begin(grid.ctaid(b));
+                outcome = r.running.resume(number);
+                if outcome != Outcome::Done {
+                    break;
+                }
+            }
+            match (outcome, ready.take()) {
+                (Outcome::Done, r) => {
+                    ready = r;
+                    self.ended(grid, count);
+                }
+                (Outcome::Parked, Some(r)) => self.park(grid, r),
+                (_, r) => {
+                    if let Some(r) = r {
+                        self.failed(grid, r);
+                    }
+                    self.ended(grid, count);
+                }
+            }
+        }
+        if let Some(r) = ready {
+            self.recycle(r);
+        }
+        any
+    }
+
+    /// Goes on with a parked block; whether it came to its end.
+    fn resume(&self, grid: &Arc<Grid>, mut r: Ready, number: u32) -> bool {
+        match r.running.resume(number) {
+            Outcome::Parked => {
+                self.park(grid, r);
+                return false;
+            }
+            Outcome::Done => self.recycle(r),
+            Outcome::Failed => self.failed(grid, r),
+        }
+        self.ended(grid, 1);
+        true
+    }
+
+    fn park(&self, grid: &Arc<Grid>, r: Ready) {
+        lock(&self.queue).parked.push_back((grid.clone(), r));
+        self.wake.notify_one();
+    }
+
+    fn failed(&self, grid: &Grid, mut r: Ready) {
+        if let Some(f) = r.running.take_fault() {
+            self.stop_grid(grid, f);
+        }
+        self.recycle(r);
+    }
+
+    fn ended(&self, grid: &Grid, count: u64) {
+        let mut s: MutexGuard<'_, GridState> = lock(&grid.state);
+        s.running -= count;
+        if s.over() {
+            grid.finished.notify_all();
+        }
+    }
+
+    /// A block of the grid with stacks and memory.
+    fn make(&self, grid: &Arc<Grid>) -> Result<Ready, Fault> {
+        let none = |what: &str| {
+            Fault::new(FaultKind::OutOfResources, format!("{}: no memory for {what}", grid.kernel.name))
+        };
+        let threads = grid.threads();
+        let fibers = grid.fibers();
+        let per_block = if fibers { u64::from(threads) } else { 1 };
+        let mut scratch = Vec::new();
+        let mut get = |size: u64| -> Option<u64> {
+            if size == 0 {
+                return Some(0);
+            }
+            let size = size.next_power_of_two().max(64 << 10);
+            let addr = self.take_scratch(size)?;
+            scratch.push((size, addr));
+            Some(addr)
+        };
+        let local_size = u64::from(grid.local) * per_block;
+        let shared = get(u64::from(grid.total_shared)).ok_or_else(|| none("shared memory"))?;
+        let local = get(local_size).ok_or_else(|| none("local memory"))?;
+        let stacks = match self.stacks.take(per_block as usize, grid.stack) {
+            Ok(s) => s,
+            Err(_) => {
+                self.give_scratch(scratch);
+                return Err(none("stacks"));
+            }
+        };
+        let total = u64::from(grid.total_shared);
+        let context = Box::new(Block {
+            mem_base: self.memory.base(),
+            mem_table: self.memory.table(),
+            helpers: helpers::table(),
+            functions: grid.code.entries.as_ptr(),
+            shared_base: shared,
+            shared_slots: std::array::from_fn(|k| total >> k),
+            local_base: local,
+            local_size,
+            const_base: grid.kernel.placed.const_base,
+            const_size: grid.kernel.placed.const_size,
+            ntid: grid.block,
+            ctaid: [0; 3],
+            nctaid: grid.dims,
+            threads,
+            dynamic_shared: grid.dynamic_shared,
+            total_shared: grid.total_shared,
+            smid: 0,
+            nsmid: self.workers as u32,
+            grid_id: grid.id,
+            rest: std::ptr::null_mut(),
+        });
+        let kernel = grid.code.entries[0];
+        let running = Running::new(context, grid.clone(), stacks, u64::from(grid.local), kernel, fibers);
+        Ok(Ready { running, scratch })
+    }
+
+    fn take_scratch(&self, size: u64) -> Option<u64> {
+        if let Some(a) = lock(&self.scratch).get_mut(&size).and_then(Vec::pop) {
+            return Some(a);
+        }
+        self.memory.alloc_scratch(size).ok()
+    }
+
+    fn give_scratch(&self, all: Vec<(u64, u64)>) {
+        let mut free = lock(&self.scratch);
+        for (size, addr) in all {
+            free.entry(size).or_default().push(addr);
+        }
+    }
+
+    fn recycle(&self, r: Ready) {
+        self.stacks.give(r.running.into_stacks());
+        self.give_scratch(r.scratch);
+    }
+}
+
+/// Between two looks at a block that waits: first at once, then less and less often.
+fn nap(times: u32) {
+    match times {
+        0..64 => std::thread::yield_now(),
+        64..256 => std::thread::sleep(Duration::from_micros(20)),
+        _ => std::thread::sleep(Duration::from_micros(200)),
+    }
+}

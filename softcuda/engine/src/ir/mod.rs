@@ -1,0 +1,420 @@
+//! The intermediate representation: typed operations over virtual registers, in basic blocks, each with its PTX line.
+//!
+//! It is not SSA: a PTX register stays a register, and the code generator's frontend builds SSA from it. It is
+//! written for one thread; the passes ([`passes`]) and code generators decide how many threads run at once.
+
+pub mod passes;
+mod visit;
+
+/// A virtual register; an index into [`Function::regs`].
+pub type Reg = u32;
+/// A basic block; an index into [`Function::blocks`].
+pub type BlockId = u32;
+
+/// PTX's fundamental types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Ty { Pred, B8, B16, B32, B64, B128, U8, U16, U32, U64, S8, S16, S32, S64, F16, F16x2, Bf16, Bf16x2, F32, F64 }
+
+impl Ty {
+    pub fn parse(s: &str) -> Option<Ty> {
+        Some(match s {
+            "pred" => Ty::Pred,
+            "b8" => Ty::B8,
+            "b16" => Ty::B16,
+            "b32" => Ty::B32,
+            "b64" => Ty::B64,
+            "b128" => Ty::B128,
+            "u8" => Ty::U8,
+            "u16" => Ty::U16,
+            "u32" => Ty::U32,
+            "u64" => Ty::U64,
+            "s8" => Ty::S8,
+            "s16" => Ty::S16,
+            "s32" => Ty::S32,
+            "s64" => Ty::S64,
+            "f16" => Ty::F16,
+            "f16x2" => Ty::F16x2,
+            "bf16" => Ty::Bf16,
+            "bf16x2" => Ty::Bf16x2,
+            "f32" => Ty::F32,
+            "f64" => Ty::F64,
+            _ => return None,
+        })
+    }
+
+    /// Size in memory.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Ty::Pred | Ty::B8 | Ty::U8 | Ty::S8 => 1,
+            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::Bf16 => 2,
+            Ty::B32 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16x2 | Ty::Bf16x2 => 4,
+            Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
+            Ty::B128 => 16,
+        }
+    }
+
+    pub fn bits(self) -> u32 {
+        self.bytes() * 8
+    }
+
+    pub fn signed(self) -> bool {
+        matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
+    }
+
+    /// A floating-point type of any width.
+    pub fn float(self) -> bool {
+        matches!(self, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::F32 | Ty::F64)
+    }
+
+    /// An integer type proper, not `.bN` and not a float.
+    pub fn integer(self) -> bool {
+        self.signed() || matches!(self, Ty::U8 | Ty::U16 | Ty::U32 | Ty::U64)
+    }
+
+    /// How a value of this type is held in a register.
+    pub fn class(self) -> Class {
+        match self {
+            Ty::Pred => Class::Pred,
+            Ty::F32 => Class::F32,
+            Ty::F64 => Class::F64,
+            t => match t.bytes() {
+                1 => Class::I8,
+                2 => Class::I16,
+                4 => Class::I32,
+                8 => Class::I64,
+                _ => Class::I128,
+            },
+        }
+    }
+}
+
+/// How a register is held. 16-bit floats are held as their bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Class { Pred, I8, I16, I32, I64, I128, F32, F64 }
+
+impl Class {
+    pub fn bits(self) -> u32 {
+        match self {
+            Class::Pred | Class::I8 => 8,
+            Class::I16 => 16,
+            Class::I32 | Class::F32 => 32,
+            Class::I64 | Class::F64 => 64,
+            Class::I128 => 128,
+        }
+    }
+}
+
+/// State spaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Space { Generic, Global, Const, Shared, Local, Param }
+
+/// Special registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Sreg {
+    Tid(u8), Ntid(u8), Ctaid(u8), Nctaid(u8), LaneId, WarpId, NWarpId, SmId, NSmId, GridId,
+    LaneMaskEq, LaneMaskLe, LaneMaskLt, LaneMaskGe, LaneMaskGt, Clock, ClockHi, Clock64, GlobalTimer, GlobalTimerLo, GlobalTimerHi,
+    DynamicSmemSize, TotalSmemSize, WarpSize, Zero, One,
+}
+
+/// What a symbol stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Symbol {
+    /// A `.global` or `.const` variable: index into [`Program::vars`].
+    Var(u32),
+    /// Offset in the block's shared memory: index into [`Program::vars`].
+    Shared(u32),
+    /// Offset in the function's frame in local memory.
+    Frame(u32),
+    /// Offset in the call area of the frame.
+    Call(u32),
+    /// Offset in the function's own parameters.
+    Arg(u32),
+    /// Offset in the function's return values.
+    Ret(u32),
+    /// A function: index into [`Program::functions`].
+    Function(u32),
+}
+
+/// A source operand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Opd {
+    Reg(Reg),
+    /// Bits, as wide as the operation's type.
+    Imm(u64),
+    Special(Sreg),
+    /// Address of a symbol plus an offset.
+    Sym(Symbol, i64),
+}
+
+/// What an address starts from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Base {
+    Reg(Reg),
+    Sym(Symbol),
+    /// The offset is the whole address.
+    None,
+}
+
+/// A memory operand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Addr {
+    pub space: Space,
+    pub base: Base,
+    pub offset: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum IntOp { Add, Sub, AddSat, SubSat, Mul, MulHi, MulWide, Mul24, Mul24Hi, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr, Bmsk }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum IntUnary { Neg, Abs, Not, Cnot, Popc, Clz, Brev, Bfind { shift: bool } }
+/// `Shf`: funnel shift. `Dp4a` and `Dp2a`: the second type's sign is `b_signed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum IntOp3 { Sad, Bfe, Prmt(PrmtMode), Shf { left: bool, clamp: bool }, Lop3(u8), Dp4a { b_signed: bool }, Dp2a { b_signed: bool, hi: bool }, Fns }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum PrmtMode { Index, F4e, B4e, Rc8, Ecl, Ecr, Rc16 }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum MadOp { Lo, Hi, HiSat, Wide, Lo24, Hi24 }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum CarryOp { Add, Sub, MadLo, MadHi }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum FloatOp { Add, Sub, Mul, Div, Min, Max, Copysign }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum FloatUnary { Neg, Abs, Sqrt, Rcp, Rsqrt, Sin, Cos, Lg2, Ex2, Tanh }
+/// Rounding: to nearest even, to zero, down, up; the `I` ones round to an integer in float format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Round { Near, Zero, Down, Up, NearInt, ZeroInt, DownInt, UpInt }
+/// What goes with a float operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FloatMode {
+    pub round: Round,
+    /// Denormal inputs and results become zero.
+    pub ftz: bool,
+    /// Clamp to [0, 1], NaN to 0.
+    pub sat: bool,
+    /// `min.NaN`: NaN wins.
+    pub nan: bool,
+    /// `fma.relu`: clamp below at 0.
+    pub relu: bool,
+}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum Cmp { Eq, Ne, Lt, Le, Gt, Ge, Lo, Ls, Hi, Hs, Equ, Neu, Ltu, Leu, Gtu, Geu, Num, Nan }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum BoolOp { And, Or, Xor }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum TestOp { Finite, Infinite, Number, NotANumber, Normal, Subnormal }
+/// How an access takes part in the memory model. Everything but `Weak` is an atomic access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum Order { Weak, Volatile, Relaxed, Acquire, Release }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum AtomOp { Add, Min, Max, And, Or, Xor, Exch, Cas, Inc, Dec }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum BarOp { Sync, Arrive, RedPopc, RedAnd, RedOr }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum ShflMode { Up, Down, Bfly, Idx }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum VoteMode { All, Any, Uni, Ballot }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum ReduxOp { Add, Min, Max, And, Or, Xor }
+/// Functions that the driver supplies to device code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum Builtin { Vprintf, AssertFail, Malloc, Free }
+
+/// The condition of a guarded instruction or branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    pub reg: Reg,
+    /// `@!p`.
+    pub negated: bool,
+}
+
+/// One instruction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inst {
+    pub guard: Option<Guard>,
+    pub line: u32,
+    pub op: Op,
+}
+
+/// Who is called.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Callee {
+    Function(u32),
+    Pointer(Opd),
+    Builtin(Builtin),
+}
+
+/// The operations. `d` is the destination, `a`, `b`, `c` the sources; `ty` the instruction's type.
+#[derive(Debug, Clone, PartialEq)]
+#[rustfmt::skip]
+pub enum Op {
+    Mov { ty: Ty, d: Reg, a: Opd },
+    /// `mov.b64 d, {a, b}`: `part` is the type of one element.
+    Pack { part: Ty, d: Reg, parts: Vec<Opd> },
+    Unpack { part: Ty, d: Vec<Option<Reg>>, a: Opd },
+    Int { op: IntOp, ty: Ty, d: Reg, a: Opd, b: Opd },
+    IntUnary { op: IntUnary, ty: Ty, d: Reg, a: Opd },
+    Int3 { op: IntOp3, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd },
+    Bfi { ty: Ty, d: Reg, a: Opd, b: Opd, pos: Opd, len: Opd },
+    Mad { op: MadOp, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd },
+    Carry { op: CarryOp, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd, uses: bool, sets: bool },
+    Float { op: FloatOp, ty: Ty, mode: FloatMode, d: Reg, a: Opd, b: Opd },
+    FloatUnary { op: FloatUnary, ty: Ty, mode: FloatMode, d: Reg, a: Opd },
+    Fma { ty: Ty, mode: FloatMode, d: Reg, a: Opd, b: Opd, c: Opd },
+    /// `d = (a cmp b) bool c`, `d2 = !(a cmp b) bool c`.
+    Setp { cmp: Cmp, ty: Ty, ftz: bool, d: Reg, d2: Option<Reg>, a: Opd, b: Opd, with: Option<(BoolOp, Opd)> },
+    /// All ones (or 1.0) when true.
+    Set { cmp: Cmp, to: Ty, ty: Ty, ftz: bool, d: Reg, a: Opd, b: Opd, with: Option<(BoolOp, Opd)> },
+    Selp { ty: Ty, d: Reg, a: Opd, b: Opd, p: Opd },
+    /// `d = c >= 0 ? a : b`.
+    Slct { ty: Ty, by: Ty, ftz: bool, d: Reg, a: Opd, b: Opd, c: Opd },
+    Testp { test: TestOp, ty: Ty, d: Reg, a: Opd },
+    Cvt { to: Ty, from: Ty, mode: FloatMode, d: Reg, a: Opd },
+    /// Two floats to a packed pair; `a` is the upper half.
+    CvtPack { to: Ty, mode: FloatMode, d: Reg, a: Opd, b: Opd },
+    Cvta { to_space: bool, space: Space, d: Reg, a: Opd },
+    Isspacep { space: Space, d: Reg, a: Opd },
+    Ld { ty: Ty, order: Order, d: Vec<Option<Reg>>, addr: Addr },
+    St { ty: Ty, order: Order, a: Vec<Opd>, addr: Addr },
+    Atom { op: AtomOp, ty: Ty, d: Option<Reg>, addr: Addr, b: Opd, c: Opd },
+    Fence,
+    /// `args` and `ret` are offsets in the call area.
+    Call { callee: Callee, args: u32, ret: u32 },
+    /// Copies inside the frame's call area, or to it.
+    Bar { op: BarOp, d: Option<Reg>, id: Opd, count: Option<Opd>, p: Option<Opd> },
+    Shfl { mode: ShflMode, d: Reg, p: Option<Reg>, a: Opd, b: Opd, c: Opd, mask: Option<Opd> },
+    Vote { mode: VoteMode, d: Reg, p: Opd, mask: Option<Opd> },
+    Match { all: bool, ty: Ty, d: Reg, p: Option<Reg>, a: Opd, mask: Opd },
+    Redux { op: ReduxOp, ty: Ty, d: Reg, a: Opd, mask: Opd },
+    ActiveMask { d: Reg },
+    Elect { d: Option<Reg>, p: Reg, mask: Opd },
+    BarWarp { mask: Opd },
+    Nanosleep,
+    /// At the back edge of a loop that may wait for somebody: let others run.
+    Yield,
+    Trap,
+    Nop,
+}
+
+/// How a block ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Term {
+    Jump(BlockId),
+    Branch {
+        guard: Guard,
+        then: BlockId,
+        other: BlockId,
+    },
+    /// `brx.idx`; an index outside of the list is a fault.
+    Switch {
+        index: Opd,
+        targets: Vec<BlockId>,
+        line: u32,
+    },
+    Ret,
+    Exit,
+}
+
+/// A basic block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    pub insts: Vec<Inst>,
+    pub term: Term,
+}
+
+/// A formal parameter or return value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Formal {
+    pub offset: u32,
+    pub size: u32,
+    pub align: u32,
+}
+
+/// A kernel or device function.
+#[derive(Debug, Clone, Default)]
+pub struct Function {
+    pub name: String,
+    pub line: u32,
+    pub kernel: bool,
+    /// Only declared: there is no body.
+    pub external: bool,
+    pub params: Vec<Formal>,
+    pub rets: Vec<Formal>,
+    pub regs: Vec<Class>,
+    pub blocks: Vec<Block>,
+    /// Bytes of local variables in the frame.
+    pub locals: u32,
+    /// Bytes of the call area, which follows the local variables at a multiple of 16.
+    pub call_area: u32,
+    pub max_threads: Option<[u32; 3]>,
+    pub required_threads: Option<[u32; 3]>,
+    /// Some carry-using instruction is in it.
+    pub carries: bool,
+}
+
+impl Function {
+    /// Bytes of the frame in local memory, a multiple of 16.
+    pub fn frame(&self) -> u32 {
+        self.locals.next_multiple_of(16) + self.call_area.next_multiple_of(16)
+    }
+}
+
+/// A number in an initialiser that only loading can give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fixup {
+    pub offset: u32,
+    pub width: u32,
+    pub symbol: String,
+    pub addend: i64,
+    /// `mask(symbol)`-style shift right in bits: which byte of the address is wanted.
+    pub shift: u32,
+    pub line: u32,
+}
+
+/// A module-level variable, or a shared one of any scope.
+#[derive(Debug, Clone)]
+pub struct Var {
+    pub name: String,
+    pub space: Space,
+    pub size: u64,
+    pub align: u32,
+    /// `.extern`: defined elsewhere, or, in shared space, the dynamic part.
+    pub external: bool,
+    /// The first bytes; the rest is zero.
+    pub init: Vec<u8>,
+    pub fixups: Vec<Fixup>,
+    pub line: u32,
+}
+
+/// A whole module.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// 10 × major + minor.
+    pub version: u32,
+    /// 10 × major + minor.
+    pub target: u32,
+    pub vars: Vec<Var>,
+    pub functions: Vec<Function>,
+}

@@ -1,0 +1,306 @@
+//! Analyses and clean-ups of the intermediate representation.
+
+use super::{BlockId, Callee, Function, Inst, Op, Opd, Order, Program, Symbol, Term};
+
+/// What runs over every function once, when it is loaded.
+pub fn prepare(f: &mut Function) {
+    constants(f);
+    dead_code(f);
+    yields(f);
+}
+
+/// Blocks that control can go to from `b`.
+pub fn successors(f: &Function, b: BlockId) -> Vec<BlockId> {
+    match &f.blocks[b as usize].term {
+        Term::Jump(t) => vec![*t],
+        Term::Branch { then, other, .. } => vec![*then, *other],
+        Term::Switch { targets, .. } => targets.clone(),
+        Term::Ret | Term::Exit => vec![],
+    }
+}
+
+/// Puts literals in the place of registers that hold one all the time. Compilers keep shuffle masks, widths and shift
+/// amounts in registers.
+fn constants(f: &mut Function) {
+    #[derive(Clone, Copy)]
+    enum Known {
+        No,
+        Yes(u64),
+        Many,
+    }
+    let mut known = vec![Known::No; f.regs.len()];
+    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+        if let Inst { guard: None, op: Op::Mov { d, a: Opd::Imm(v), .. }, .. } = inst
+            && matches!(known[*d as usize], Known::No)
+        {
+            known[*d as usize] = Known::Yes(*v);
+            continue;
+        }
+        inst.op.dests(&mut |r| known[r as usize] = Known::Many);
+    }
+    for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
+        inst.op.sources_mut(&mut |o| {
+            if let Opd::Reg(r) = *o
+                && let Known::Yes(v) = known[r as usize]
+            {
+                *o = Opd::Imm(v);
+            }
+        });
+    }
+}
+
+/// Whether an operation does nothing but give its destinations values.
+fn pure(op: &Op) -> bool {
+    match op {
+        Op::Carry { .. } => false,
+        Op::Mov { .. }
+        | Op::Pack { .. }
+        | Op::Unpack { .. }
+        | Op::Int { .. }
+        | Op::IntUnary { .. }
+        | Op::Int3 { .. }
+        | Op::Bfi { .. }
+        | Op::Mad { .. }
+        | Op::Float { .. }
+        | Op::FloatUnary { .. }
+        | Op::Fma { .. }
+        | Op::Setp { .. }
+        | Op::Set { .. }
+        | Op::Selp { .. }
+        | Op::Slct { .. }
+        | Op::Testp { .. }
+        | Op::Cvt { .. }
+        | Op::CvtPack { .. }
+        | Op::Cvta { .. }
+        | Op::Isspacep { .. } => true,
+        _ => false,
+    }
+}
+
+/// Removes operations whose results nobody reads.
+fn dead_code(f: &mut Function) {
+    let mut uses = vec![0u32; f.regs.len()];
+    for b in &f.blocks {
+        for inst in &b.insts {
+            inst.op.uses(&mut |r| uses[r as usize] += 1);
+            if let Some(g) = inst.guard {
+                uses[g.reg as usize] += 1;
+            }
+        }
+        match &b.term {
+            Term::Branch { guard, .. } => uses[guard.reg as usize] += 1,
+            Term::Switch { index: Opd::Reg(r), .. } => uses[*r as usize] += 1,
+            _ => {}
+        }
+    }
+    // Backwards, so that chains mostly fall in one round.
+    let mut again = true;
+    while again {
+        again = false;
+        for inst in f.blocks.iter_mut().rev().flat_map(|b| b.insts.iter_mut().rev()) {
+            if !pure(&inst.op) {
+                continue;
+            }
+            let mut read = false;
+            inst.op.dests(&mut |r| read |= uses[r as usize] > 0);
+            if !read {
+                inst.op.uses(&mut |r| uses[r as usize] -= 1);
+                if let Some(g) = inst.guard {
+                    uses[g.reg as usize] -= 1;
+                }
+                inst.op = Op::Nop;
+                inst.guard = None;
+                again = true;
+            }
+        }
+    }
+    for b in &mut f.blocks {
+        b.insts.retain(|i| i.op != Op::Nop);
+    }
+}
+
+/// The back edges of a depth-first walk: from where to where. Every cycle has one.
+pub fn back_edges(f: &Function) -> Vec<(BlockId, BlockId)> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut mark = vec![Mark::New; f.blocks.len()];
+    let mut out = Vec::new();
+    let mut stack = vec![(0 as BlockId, successors(f, 0), 0)];
+    mark[0] = Mark::Open;
+    while let Some((b, next, i)) = stack.last_mut() {
+        let Some(&s) = next.get(*i) else {
+            mark[*b as usize] = Mark::Done;
+            stack.pop();
+            continue;
+        };
+        *i += 1;
+        match mark[s as usize] {
+            Mark::Open => out.push((*b, s)),
+            Mark::New => {
+                mark[s as usize] = Mark::Open;
+                stack.push((s, successors(f, s), 0));
+            }
+            Mark::Done => {}
+        }
+    }
+    out
+}
+
+/// The blocks of the loop of a back edge: what reaches `from` without passing `to`.
+fn loop_body(preds: &[Vec<BlockId>], from: BlockId, to: BlockId) -> Vec<BlockId> {
+    let mut seen = vec![false; preds.len()];
+    seen[to as usize] = true;
+    let mut body = vec![to];
+    let mut work = vec![from];
+    while let Some(b) = work.pop() {
+        if !std::mem::replace(&mut seen[b as usize], true) {
+            body.push(b);
+            work.extend(&preds[b as usize]);
+        }
+    }
+    body
+}
+
+/// Whether an operation may read what another thread writes at any time: what a loop can wait for.
+fn sees_others(op: &Op) -> bool {
+    match op {
+        Op::Ld { order, .. } => *order != Order::Weak,
+        Op::Atom { d, .. } => d.is_some(),
+        // A fence makes weak loads around it look again; a callee may do anything.
+        Op::Fence | Op::Nanosleep | Op::Call { callee: Callee::Function(_) | Callee::Pointer(_), .. } => true,
+        _ => false,
+    }
+}
+
+/// Puts a [`Op::Yield`] at the end of each loop that may wait for another thread.
+fn yields(f: &mut Function) {
+    let edges = back_edges(f);
+    if edges.is_empty() {
+        return;
+    }
+    let mut preds = vec![Vec::new(); f.blocks.len()];
+    for b in 0..f.blocks.len() as BlockId {
+        for s in successors(f, b) {
+            preds[s as usize].push(b);
+        }
+    }
+    for (from, to) in edges {
+        let body = loop_body(&preds, from, to);
+        let waits = body.iter().flat_map(|b| &f.blocks[*b as usize].insts).any(|i| sees_others(&i.op));
+        let block = &mut f.blocks[from as usize].insts;
+        if waits && block.last().is_none_or(|i| i.op != Op::Yield) {
+            let line = block.last().map_or(f.line, |i| i.line);
+            block.push(Inst { guard: None, line, op: Op::Yield });
+        }
+    }
+}
+
+/// What a kernel needs to be compiled and run.
+#[derive(Debug, Default, Clone)]
+pub struct Reach {
+    /// The kernel first, then every function that it may call.
+    pub functions: Vec<u32>,
+    /// A thread may have to wait for another one, or to leave from inside a function: each needs a stack of its own.
+    pub waits: bool,
+    /// Bytes of local memory a thread, as far as it can be known.
+    pub local: u32,
+    /// Calls may be deeper than the text shows (recursion, pointers): `local` is then a limit that is checked.
+    pub unbounded: bool,
+    /// Some function of the module has its address taken: [`Program::functions`] by number.
+    pub indirect: bool,
+}
+
+/// Local memory of a thread whose calls cannot be counted.
+const DEEP_LOCAL: u32 = 64 << 10;
+
+/// Follows the calls from a kernel.
+pub fn reach(p: &Program, kernel: u32) -> Reach {
+    let mut r = Reach { functions: vec![kernel], ..Reach::default() };
+    let mut at = 0;
+    while at < r.functions.len() {
+        let f = &p.functions[r.functions[at] as usize];
+        at += 1;
+        for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+            match &inst.op {
+                Op::Call { callee: Callee::Function(g), .. } if !r.functions.contains(g) => {
+                    r.functions.push(*g)
+                }
+                Op::Call { callee: Callee::Pointer(_), .. } if !r.indirect => {
+                    r.indirect = true;
+                    for g in address_taken(p) {
+                        if !r.functions.contains(&g) {
+                            r.functions.push(g);
+                        }
+                    }
+                }
+                op => r.waits |= waits(op),
+            }
+        }
+        r.waits |= !f.kernel && f.blocks.iter().any(|b| b.term == Term::Exit);
+    }
+    let depth = frame_depth(p, kernel, &mut vec![0; p.functions.len()]).filter(|_| !r.indirect);
+    r.unbounded = depth.is_none();
+    r.local = depth.unwrap_or(DEEP_LOCAL + p.functions[kernel as usize].frame());
+    r
+}
+
+fn waits(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Bar { .. }
+            | Op::Shfl { .. }
+            | Op::Vote { .. }
+            | Op::Match { .. }
+            | Op::Redux { .. }
+            | Op::ActiveMask { .. }
+            | Op::Elect { .. }
+            | Op::BarWarp { .. }
+            | Op::Yield
+    )
+}
+
+/// Functions whose address is in a register or variable somewhere in the module.
+fn address_taken(p: &Program) -> Vec<u32> {
+    let mut out = Vec::new();
+    for f in &p.functions {
+        for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+            inst.op.clone().sources_mut(&mut |o| {
+                if let Opd::Sym(Symbol::Function(g), _) = o {
+                    out.push(*g);
+                }
+            });
+        }
+    }
+    for fixup in p.vars.iter().flat_map(|v| &v.fixups) {
+        out.extend(p.functions.iter().position(|f| f.name == fixup.symbol).map(|i| i as u32));
+    }
+    out.sort_unstable();
+    out.dedup();
+    out.retain(|g| !p.functions[*g as usize].external);
+    out
+}
+
+/// The deepest stack of frames below a function; `None` for recursion.
+fn frame_depth(p: &Program, f: u32, state: &mut Vec<u64>) -> Option<u32> {
+    const OPEN: u64 = 1;
+    const DONE: u64 = 2;
+    match state[f as usize] & 3 {
+        OPEN => return None,
+        DONE => return Some((state[f as usize] >> 2) as u32),
+        _ => {}
+    }
+    state[f as usize] = OPEN;
+    let mut below = 0;
+    for inst in p.functions[f as usize].blocks.iter().flat_map(|b| &b.insts) {
+        if let Op::Call { callee: Callee::Function(g), .. } = &inst.op {
+            below = below.max(frame_depth(p, *g, state)?);
+        }
+    }
+    let total = p.functions[f as usize].frame().saturating_add(below);
+    state[f as usize] = DONE | u64::from(total) << 2;
+    Some(total)
+}

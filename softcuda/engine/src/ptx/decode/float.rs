@@ -1,0 +1,275 @@
+//! Floating point, comparisons and selections.
+
+use super::Mods;
+use crate::ir::{BoolOp, Class, Cmp, FloatMode, FloatOp, FloatUnary, Op, Opd, Round, TestOp, Ty};
+use crate::ptx::cursor::Result;
+use crate::ptx::function::Body;
+
+/// Takes rounding, `.ftz`, `.sat`, `.NaN`, `.relu`.
+pub fn mode(m: &mut Mods) -> FloatMode {
+    FloatMode {
+        round: m.round().unwrap_or(Round::Near),
+        ftz: m.eat("ftz"),
+        sat: m.eat("sat"),
+        nan: m.eat("NaN"),
+        relu: m.eat("relu"),
+    }
+}
+
+fn directed_needs_wide(mode: &FloatMode, ty: Ty) -> bool {
+    mode.round == Round::Near || matches!(ty, Ty::F32 | Ty::F64)
+}
+
+/// `add`, `sub`, `mul`, `div`, `min`, `max` of floats.
+pub fn arithmetic(b: &mut Body, mut m: Mods, ty: Ty) -> Result<()> {
+    let op = match m.name {
+        "add" => FloatOp::Add,
+        "sub" => FloatOp::Sub,
+        "mul" => FloatOp::Mul,
+        "div" => FloatOp::Div,
+        "min" => FloatOp::Min,
+        _ => FloatOp::Max,
+    };
+    if op == FloatOp::Div {
+        m.eat("approx");
+        m.eat("full");
+    }
+    let mode = mode(&mut m);
+    m.end(b)?;
+    let div16 = op == FloatOp::Div && !matches!(ty, Ty::F32 | Ty::F64);
+    if div16 || mode.relu || !directed_needs_wide(&mode, ty) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    b.push(Op::Float { op, ty, mode, d, a: x, b: y });
+    Ok(())
+}
+
+pub fn fma(b: &mut Body, mut m: Mods) -> Result<()> {
+    let ty = m.ty(b)?;
+    fma_op(b, m, ty)
+}
+
+/// `fma`, and `mad` of floats, which has been the same for long.
+pub fn fma_op(b: &mut Body, mut m: Mods, ty: Ty) -> Result<()> {
+    let mode = mode(&mut m);
+    m.end(b)?;
+    if !ty.float() || !directed_needs_wide(&mode, ty) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    b.comma()?;
+    let c = b.source(ty)?;
+    b.push(Op::Fma { ty, mode, d, a: x, b: y, c });
+    Ok(())
+}
+
+/// `neg` and `abs` of floats.
+pub fn sign(b: &mut Body, m: Mods, ty: Ty) -> Result<()> {
+    let op = if m.name == "neg" { FloatUnary::Neg } else { FloatUnary::Abs };
+    unary_op(b, m, op, ty)
+}
+
+pub fn unary(b: &mut Body, mut m: Mods) -> Result<()> {
+    let op = match m.name {
+        "sqrt" => FloatUnary::Sqrt,
+        "rcp" => FloatUnary::Rcp,
+        "rsqrt" => FloatUnary::Rsqrt,
+        "sin" => FloatUnary::Sin,
+        "cos" => FloatUnary::Cos,
+        "lg2" => FloatUnary::Lg2,
+        "ex2" => FloatUnary::Ex2,
+        _ => FloatUnary::Tanh,
+    };
+    m.eat("approx");
+    let ty = m.ty(b)?;
+    if ty == Ty::F64 && !matches!(op, FloatUnary::Sqrt | FloatUnary::Rcp | FloatUnary::Rsqrt) {
+        return m.unsupported(b);
+    }
+    if !matches!(ty, Ty::F32 | Ty::F64) && !matches!(op, FloatUnary::Ex2 | FloatUnary::Tanh) {
+        return m.unsupported(b);
+    }
+    unary_op(b, m, op, ty)
+}
+
+fn unary_op(b: &mut Body, mut m: Mods, op: FloatUnary, ty: Ty) -> Result<()> {
+    let mode = mode(&mut m);
+    m.end(b)?;
+    if mode.sat || mode.relu || mode.nan {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let a = b.source(ty)?;
+    b.push(Op::FloatUnary { op, ty, mode, d, a });
+    Ok(())
+}
+
+pub fn copysign(b: &mut Body, mut m: Mods) -> Result<()> {
+    let ty = m.ty(b)?;
+    let mode = mode(&mut m);
+    m.end(b)?;
+    if !matches!(ty, Ty::F32 | Ty::F64) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    b.push(Op::Float { op: FloatOp::Copysign, ty, mode, d, a: x, b: y });
+    Ok(())
+}
+
+pub fn testp(b: &mut Body, mut m: Mods) -> Result<()> {
+    let tests = [
+        ("finite", TestOp::Finite),
+        ("infinite", TestOp::Infinite),
+        ("number", TestOp::Number),
+        ("notanumber", TestOp::NotANumber),
+        ("normal", TestOp::Normal),
+        ("subnormal", TestOp::Subnormal),
+    ];
+    let Some(test) = m.one_of(&tests) else { return m.unsupported(b) };
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if !matches!(ty, Ty::F32 | Ty::F64) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(Class::Pred)?;
+    b.comma()?;
+    let a = b.source(ty)?;
+    b.push(Op::Testp { test, ty, d, a });
+    Ok(())
+}
+
+fn comparison(m: &mut Mods) -> Option<Cmp> {
+    m.one_of(&[
+        ("eq", Cmp::Eq),
+        ("ne", Cmp::Ne),
+        ("lt", Cmp::Lt),
+        ("le", Cmp::Le),
+        ("gt", Cmp::Gt),
+        ("ge", Cmp::Ge),
+        ("lo", Cmp::Lo),
+        ("ls", Cmp::Ls),
+        ("hi", Cmp::Hi),
+        ("hs", Cmp::Hs),
+        ("equ", Cmp::Equ),
+        ("neu", Cmp::Neu),
+        ("ltu", Cmp::Ltu),
+        ("leu", Cmp::Leu),
+        ("gtu", Cmp::Gtu),
+        ("geu", Cmp::Geu),
+        ("num", Cmp::Num),
+        ("nan", Cmp::Nan),
+    ])
+}
+
+fn bool_op(m: &mut Mods) -> Option<BoolOp> {
+    m.one_of(&[("and", BoolOp::And), ("or", BoolOp::Or), ("xor", BoolOp::Xor)])
+}
+
+fn comparable(cmp: Cmp, ty: Ty) -> bool {
+    if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
+        return false;
+    }
+    match cmp {
+        Cmp::Eq | Cmp::Ne => ty != Ty::Pred && ty != Ty::B128,
+        Cmp::Lt | Cmp::Le | Cmp::Gt | Cmp::Ge => ty.float() || ty.integer(),
+        Cmp::Lo | Cmp::Ls | Cmp::Hi | Cmp::Hs => !ty.float() && ty != Ty::Pred && ty != Ty::B128,
+        _ => ty.float(),
+    }
+}
+
+/// `setp.cmp[.bool].type p[|q], a, b[, c]`.
+pub fn setp(b: &mut Body, mut m: Mods) -> Result<()> {
+    let Some(cmp) = comparison(&mut m) else { return m.unsupported(b) };
+    let bool_op = bool_op(&mut m);
+    let ftz = m.eat("ftz");
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if !comparable(cmp, ty) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(Class::Pred)?;
+    let d2 = if b.module.cursor.eat(b'|') { b.sink(Class::Pred)? } else { None };
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    let with = third(b, bool_op)?;
+    b.push(Op::Setp { cmp, ty, ftz, d, d2, a: x, b: y, with });
+    Ok(())
+}
+
+fn third(b: &mut Body, bool_op: Option<BoolOp>) -> Result<Option<(BoolOp, Opd)>> {
+    let Some(op) = bool_op else { return Ok(None) };
+    b.comma()?;
+    Ok(Some((op, b.source(Ty::Pred)?)))
+}
+
+/// `set.cmp[.bool].dtype.stype d, a, b[, c]`.
+pub fn set(b: &mut Body, mut m: Mods) -> Result<()> {
+    let Some(cmp) = comparison(&mut m) else { return m.unsupported(b) };
+    let bool_op = bool_op(&mut m);
+    let ftz = m.eat("ftz");
+    let to = m.ty(b)?;
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if !comparable(cmp, ty) || !matches!(to, Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16) {
+        return m.unsupported(b);
+    }
+    let d = b.dest(to.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    let with = third(b, bool_op)?;
+    b.push(Op::Set { cmp, to, ty, ftz, d, a: x, b: y, with });
+    Ok(())
+}
+
+pub fn selp(b: &mut Body, mut m: Mods) -> Result<()> {
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if ty == Ty::Pred || ty == Ty::B128 || ty.bytes() < 2 {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    b.comma()?;
+    let p = b.source(Ty::Pred)?;
+    b.push(Op::Selp { ty, d, a: x, b: y, p });
+    Ok(())
+}
+
+pub fn slct(b: &mut Body, mut m: Mods) -> Result<()> {
+    let ftz = m.eat("ftz");
+    let ty = m.ty(b)?;
+    let by = m.ty(b)?;
+    m.end(b)?;
+    if !matches!(by, Ty::S32 | Ty::F32) || ty == Ty::Pred || ty == Ty::B128 {
+        return m.unsupported(b);
+    }
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    b.comma()?;
+    let y = b.source(ty)?;
+    b.comma()?;
+    let c = b.source(by)?;
+    b.push(Op::Slct { ty, by, ftz, d, a: x, b: y, c });
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Loads, stores, atomics, fences.
+
+use super::Mods;
+use crate::ir::{AtomOp, Op, Opd, Order, Space, Ty};
+use crate::ptx::cursor::Result;
+use crate::ptx::function::Body;
+
+fn space(m: &mut Mods) -> Space {
+    m.one_of(&[
+        ("global", Space::Global),
+        ("shared", Space::Shared),
+        ("shared::cta", Space::Shared),
+        ("local", Space::Local),
+        ("const", Space::Const),
+        ("param", Space::Param),
+        ("param::func", Space::Param),
+        ("param::entry", Space::Param),
+    ])
+    .unwrap_or(Space::Generic)
+}
+
+/// Scopes make no difference: everything is system scope here.
+fn scope(m: &mut Mods) {
+    m.one_of(&[("cta", ()), ("cluster", ()), ("gpu", ()), ("sys", ())]);
+}
+
+fn order(m: &mut Mods) -> Order {
+    let o = m.one_of(&[
+        ("weak", Order::Weak),
+        ("volatile", Order::Volatile),
+        ("relaxed", Order::Relaxed),
+        ("acquire", Order::Acquire),
+        ("release", Order::Release),
+        ("mmio", Order::Volatile),
+    ]);
+    scope(m);
+    // `.mmio` comes with `.relaxed`.
+    m.eat("mmio");
+    o.unwrap_or(Order::Weak)
+}
+
+/// Cache hints change nothing but one: `.cv` is a load that must see the newest value. Returns whether a cache-policy operand follows.
+fn cache(m: &mut Mods, order: &mut Order) -> bool {
+    if m.eat("cv") || m.eat("wt") {
+        *order = Order::Volatile;
+    }
+    let hint = |w: &str| {
+        matches!(w, "ca" | "cg" | "cs" | "lu" | "wb" | "nc") || (w.starts_with('L') && w.contains("::"))
+    };
+    let mut policy = false;
+    while let Some(w) = m.take(hint) {
+        policy |= w == "L2::cache_hint";
+    }
+    policy
+}
+
+fn lanes(m: &mut Mods) -> usize {
+    m.one_of(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1)
+}
+
+fn policy_operand(b: &mut Body, present: bool) -> Result<()> {
+    if present {
+        b.comma()?;
+        b.source(Ty::U64)?;
+    }
+    Ok(())
+}
+
+pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
+    let mut order = order(&mut m);
+    let space = space(&mut m);
+    let policy = cache(&mut m, &mut order);
+    m.eat("unified");
+    let n = lanes(&mut m);
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if ty == Ty::Pred || (n > 1 && ty == Ty::B128) {
+        return m.unsupported(b);
+    }
+    let d = b.list(|b| b.sink(ty.class()))?;
+    if d.len() != n {
+        return b.error(format!("`{}` wants {n} destinations, {} are given", m.full(), d.len()));
+    }
+    b.comma()?;
+    let addr = b.address(space, ty.bytes() * n as u32)?;
+    policy_operand(b, policy)?;
+    b.push(Op::Ld { ty, order, d, addr });
+    Ok(())
+}
+
+pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
+    if m.eat("async") || m.eat("bulk") {
+        return m.unsupported(b);
+    }
+    let mut order = order(&mut m);
+    let space = space(&mut m);
+    let policy = cache(&mut m, &mut order);
+    let n = lanes(&mut m);
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if ty == Ty::Pred || (n > 1 && ty == Ty::B128) || space == Space::Const {
+        return m.unsupported(b);
+    }
+    let addr = b.address(space, ty.bytes() * n as u32)?;
+    b.comma()?;
+    let a = b.list(|b| b.source(ty))?;
+    if a.len() != n {
+        return b.error(format!("`{}` wants {n} values, {} are given", m.full(), a.len()));
+    }
+    policy_operand(b, policy)?;
+    b.push(Op::St { ty, order, a, addr });
+    Ok(())
+}
+
+pub fn atomic(b: &mut Body, mut m: Mods) -> Result<()> {
+    let red = m.name == "red";
+    if m.eat("async") {
+        return m.unsupported(b);
+    }
+    m.one_of(&[("relaxed", ()), ("acquire", ()), ("release", ()), ("acq_rel", ())]);
+    scope(&mut m);
+    let space = space(&mut m);
+    m.eat("noftz");
+    let ops = [
+        ("add", AtomOp::Add),
+        ("min", AtomOp::Min),
+        ("max", AtomOp::Max),
+        ("and", AtomOp::And),
+        ("or", AtomOp::Or),
+        ("xor", AtomOp::Xor),
+        ("exch", AtomOp::Exch),
+        ("cas", AtomOp::Cas),
+        ("inc", AtomOp::Inc),
+        ("dec", AtomOp::Dec),
+    ];
+    let Some(op) = m.one_of(&ops) else { return m.unsupported(b) };
+    let policy = cache(&mut m, &mut Order::Weak.clone());
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    let fits = match op {
+        AtomOp::Add => ty.integer() && ty.bytes() >= 4 || ty.float(),
+        AtomOp::Min | AtomOp::Max => ty.integer() && ty.bytes() >= 4,
+        AtomOp::Inc | AtomOp::Dec => ty == Ty::U32,
+        AtomOp::Cas => !ty.float() && matches!(ty.bytes(), 2 | 4 | 8) || ty == Ty::F32 || ty == Ty::F64,
+        _ => matches!(ty.bytes(), 4 | 8) && !matches!(ty, Ty::F16x2 | Ty::Bf16x2),
+    };
+    if !fits || matches!(space, Space::Const | Space::Param | Space::Local) {
+        return m.unsupported(b);
+    }
+    let mut d = None;
+    if !red {
+        d = b.sink(ty.class())?;
+        b.comma()?;
+    }
+    let addr = b.address(space, ty.bytes())?;
+    b.comma()?;
+    let x = b.source(ty)?;
+    let c = if op == AtomOp::Cas {
+        b.comma()?;
+        b.source(ty)?
+    } else {
+        Opd::Imm(0)
+    };
+    policy_operand(b, policy)?;
+    b.push(Op::Atom { op, ty, d, addr, b: x, c });
+    Ok(())
+}
+
+/// All fences are full ones here.
+pub fn fence(b: &mut Body, mut m: Mods) -> Result<()> {
+    m.one_of(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);
+    m.one_of(&[("cta", ()), ("gl", ()), ("sys", ()), ("gpu", ()), ("cluster", ())]);
+    m.end(b)?;
+    b.push(Op::Fence);
+    Ok(())
+}
+
+/// Hints about caches: read and dropped.
+pub fn hint(b: &mut Body, mut m: Mods) -> Result<()> {
+    while m.take(|_| true).is_some() {}
+    b.address(Space::Generic, 0)?;
+    if b.module.cursor.eat(b',') {
+        b.source(Ty::U64)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Opcodes and their modifiers to operations.
+
+mod control;
+mod convert;
+mod float;
+mod int;
+mod memory;
+mod warp;
+
+use super::cursor::Result;
+use super::function::Body;
+use crate::error::PtxError;
+use crate::ir::{Op, Round, Ty};
+
+/// An opcode's modifiers, each to be taken once.
+pub struct Mods<'a> {
+    pub name: &'a str,
+    all: Vec<&'a str>,
+    left: Vec<&'a str>,
+}
+
+impl<'a> Mods<'a> {
+    pub fn new(name: &'a str, words: Vec<&'a str>) -> Self {
+        Mods { name, all: words.clone(), left: words }
+    }
+
+    /// The whole opcode as written.
+    pub fn full(&self) -> String {
+        std::iter::once(self.name).chain(self.all.iter().copied()).collect::<Vec<_>>().join(".")
+    }
+
+    /// Takes a modifier if it is there.
+    pub fn eat(&mut self, word: &str) -> bool {
+        let found = self.left.iter().position(|w| *w == word);
+        if let Some(i) = found {
+            self.left.remove(i);
+        }
+        found.is_some()
+    }
+
+    /// Takes the first of these that is there.
+    pub fn one_of<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
+        choices.iter().find(|(w, _)| self.eat(w)).map(|(_, t)| *t)
+    }
+
+    /// Takes the first type.
+    pub fn ty(&mut self, b: &Body) -> Result<Ty> {
+        let Some(i) = self.left.iter().position(|w| Ty::parse(w).is_some()) else {
+            return b.error(format!("`{}` has no type", self.full()));
+        };
+        Ok(Ty::parse(self.left.remove(i)).unwrap_or(Ty::B32))
+    }
+
+    /// Takes any word that satisfies `f`.
+    pub fn take(&mut self, f: impl Fn(&str) -> bool) -> Option<&'a str> {
+        self.left.iter().position(|w| f(w)).map(|i| self.left.remove(i))
+    }
+
+    pub fn round(&mut self) -> Option<Round> {
+        self.one_of(&[
+            ("rn", Round::Near),
+            ("rz", Round::Zero),
+            ("rm", Round::Down),
+            ("rp", Round::Up),
+            ("rni", Round::NearInt),
+            ("rzi", Round::ZeroInt),
+            ("rmi", Round::DownInt),
+            ("rpi", Round::UpInt),
+        ])
+    }
+
+    /// All modifiers must be taken by now.
+    pub fn end(&self, b: &Body) -> Result<()> {
+        match self.left.first() {
+            None => Ok(()),
+            Some(w) => {
+                let all = self.full();
+                b.error(format!("`{all}` is not supported (modifier `.{w}`)"))
+            }
+        }
+    }
+
+    /// The error for an operation in a type that it does not have.
+    pub fn unsupported<T>(&self, b: &Body) -> Result<T> {
+        Err(PtxError::new(b.line, format!("`{}` is not supported", self.full())))
+    }
+}
+
+/// Reads one instruction up to its `;`.
+pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
+    match m.name {
+        "add" | "sub" | "mul" | "div" | "min" | "max" => int::arithmetic(b, m),
+        "addc" | "subc" | "madc" => int::carry(b, m),
+        "mad" => int::mad(b, m),
+        "mul24" | "mad24" => int::mul24(b, m),
+        "rem" | "and" | "or" | "xor" | "shl" | "shr" | "bmsk" => int::binary(b, m),
+        "neg" | "abs" => int::negate(b, m),
+        "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" => int::unary(b, m),
+        "sad" | "bfe" | "prmt" | "shf" | "lop3" | "dp4a" | "dp2a" | "fns" => int::ternary(b, m),
+        "bfi" => int::bfi(b, m),
+        "fma" => float::fma(b, m),
+        "sqrt" | "rcp" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" => float::unary(b, m),
+        "copysign" => float::copysign(b, m),
+        "testp" => float::testp(b, m),
+        "setp" => float::setp(b, m),
+        "set" => float::set(b, m),
+        "selp" => float::selp(b, m),
+        "slct" => float::slct(b, m),
+        "cvt" => convert::cvt(b, m),
+        "mov" => convert::mov(b, m),
+        "szext" => convert::szext(b, m),
+        "cvta" => convert::cvta(b, m),
+        "isspacep" => convert::isspacep(b, m),
+        "ld" | "ldu" => memory::load(b, m),
+        "st" => memory::store(b, m),
+        "atom" | "red" => memory::atomic(b, m),
+        "membar" | "fence" => memory::fence(b, m),
+        "prefetch" | "prefetchu" | "applypriority" | "discard" => memory::hint(b, m),
+        "bra" => control::branch(b, m),
+        "brx" => control::branch_indexed(b, m),
+        "call" => control::call(b, m),
+        "ret" | "exit" => control::leave(b, m),
+        "trap" => plain(b, &m, Op::Trap),
+        "brkpt" | "pmevent" => control::nothing(b, m),
+        "nanosleep" => control::nanosleep(b, m),
+        "bar" | "barrier" => warp::barrier(b, m),
+        "shfl" => warp::shuffle(b, m),
+        "vote" => warp::vote(b, m),
+        "match" => warp::matching(b, m),
+        "redux" => warp::redux(b, m),
+        "activemask" => warp::activemask(b, m),
+        "elect" => warp::elect(b, m),
+        _ => m.unsupported(b),
+    }
+}
+
+fn plain(b: &mut Body, m: &Mods, op: Op) -> Result<()> {
+    m.end(b)?;
+    b.push(op);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Reads PTX text into the intermediate representation.
+
+mod cursor;
+mod data;
+mod decode;
+mod function;
+mod lexer;
+mod module;
+mod operand;
+
+pub use module::parse;
+
+/// The most registers that one function may declare, and the most bytes that one variable in shared, local or
+/// parameter space may have: far above what any compiler writes, and low enough that a hostile text cannot exhaust memory.
+const MAX_REGS: usize = 1 << 20;
+const MAX_FRAME: u64 = 1 << 26;

@@ -1,0 +1,313 @@
+//! Module scope: version, target, variables, functions.
+
+use super::MAX_FRAME;
+use super::cursor::{Cursor, Result};
+use super::data::{self, Linkage};
+use super::function;
+use super::lexer::{Kind, lex};
+use crate::error::PtxError;
+use crate::ir::{Formal, Function, Program, Space, Symbol, Ty, Var};
+use std::collections::HashMap;
+
+/// What module scope knows while the text is read.
+pub struct Scope<'a> {
+    pub cursor: Cursor<'a>,
+    pub program: Program,
+    pub names: HashMap<&'a str, Symbol>,
+    /// Names of `.alias`: resolved when a call is read.
+    pub aliases: HashMap<&'a str, &'a str>,
+}
+
+/// Reads PTX text.
+pub fn parse(text: &str) -> Result<Program> {
+    let tokens = lex(text)?;
+    let mut s = Scope {
+        cursor: Cursor::new(tokens),
+        program: Program::default(),
+        names: HashMap::new(),
+        aliases: HashMap::new(),
+    };
+    s.header()?;
+    while s.cursor.peek().kind != Kind::End {
+        s.item()?;
+    }
+    Ok(s.program)
+}
+
+impl<'a> Scope<'a> {
+    /// `.version 9.3  .target sm_90, debug  .address_size 64`.
+    fn header(&mut self) -> Result<()> {
+        if !self.cursor.eat_dot("version") {
+            return self.cursor.expected("`.version`");
+        }
+        let t = self.cursor.next();
+        let version = t.text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let Some((major, minor)) = version.filter(|&(a, b): &(u32, u32)| a < 100 && b < 10) else {
+            return Err(PtxError::new(t.line, format!("`{}` is not a PTX version", t.text)));
+        };
+        self.program.version = major * 10 + minor;
+        if !self.cursor.eat_dot("target") {
+            return self.cursor.expected("`.target`");
+        }
+        loop {
+            let line = self.cursor.line();
+            let name = self.cursor.ident()?;
+            if let Some(arch) = name.strip_prefix("sm_").or_else(|| name.strip_prefix("compute_")) {
+                let digits = arch.trim_end_matches(['a', 'f']);
+                let Some(n) = digits.parse().ok().filter(|n| *n < 1000) else {
+                    return Err(PtxError::new(line, format!("`{name}` is not a target")));
+                };
+                self.program.target = n;
+            }
+            if !self.cursor.eat(b',') {
+                break;
+            }
+        }
+        if self.cursor.eat_dot("address_size") && self.cursor.size(64)? != 64 {
+            return self.cursor.error("only 64-bit addresses are supported");
+        }
+        Ok(())
+    }
+
+    fn item(&mut self) -> Result<()> {
+        let t = self.cursor.peek();
+        if t.kind == Kind::Punct(b';') {
+            self.cursor.next();
+            return Ok(());
+        }
+        if t.kind != Kind::Dot {
+            return self.cursor.expected("a directive");
+        }
+        match t.text {
+            "file" | "loc" => self.cursor.skip_line(),
+            "section" => {
+                self.cursor.next();
+                while !self.cursor.is(b'{') {
+                    if self.cursor.next().kind == Kind::End {
+                        return self.cursor.expected("`{`");
+                    }
+                }
+                self.cursor.skip_braces()?;
+            }
+            "pragma" | "noreturn" => self.statement_end()?,
+            "alias" => {
+                self.cursor.next();
+                let new = self.cursor.ident()?;
+                self.cursor.want(b',')?;
+                let old = self.cursor.ident()?;
+                self.cursor.want(b';')?;
+                if let Some(Symbol::Function(old)) = self.names.get(old).copied() {
+                    self.names.insert(new, Symbol::Function(old));
+                }
+                self.aliases.insert(new, old);
+            }
+            _ => self.declaration()?,
+        }
+        Ok(())
+    }
+
+    pub fn statement_end(&mut self) -> Result<()> {
+        loop {
+            match self.cursor.next().kind {
+                Kind::Punct(b';') => return Ok(()),
+                Kind::End => return self.cursor.expected("`;`"),
+                _ => {}
+            }
+        }
+    }
+
+    /// A variable or function with its linkage.
+    fn declaration(&mut self) -> Result<()> {
+        let mut linkage = Linkage::default();
+        loop {
+            let line = self.cursor.line();
+            match self.cursor.dot()? {
+                "extern" => linkage.external = true,
+                "visible" | "common" => {}
+                "weak" => linkage.weak = true,
+                "global" => return self.variable(Space::Global, &linkage),
+                "const" => return self.variable(Space::Const, &linkage),
+                "shared" => return self.variable(Space::Shared, &linkage),
+                "entry" => return self.function(true, &linkage),
+                "func" => return self.function(false, &linkage),
+                other => {
+                    return Err(PtxError::new(line, format!("directive `.{other}` is not supported here")));
+                }
+            }
+        }
+    }
+
+    /// A comma list of variables of one type. Shared ones may also stand in a function.
+    pub fn variable(&mut self, space: Space, linkage: &Linkage) -> Result<()> {
+        for (name, symbol, line) in self.declare_variables(space, linkage)? {
+            let (Symbol::Var(new) | Symbol::Shared(new)) = symbol else { continue };
+            match self.names.get(name).copied() {
+                None => {
+                    self.names.insert(name, symbol);
+                }
+                Some(Symbol::Var(old) | Symbol::Shared(old)) => {
+                    // An extern declaration and its definition, or a weak one twice: one of them stays.
+                    let var = self.program.vars[new as usize].clone();
+                    self.program.vars[new as usize] =
+                        Var { name: String::new(), size: 0, external: false, ..var.clone() };
+                    if self.program.vars[old as usize].external {
+                        self.program.vars[old as usize] = var;
+                    } else if !(linkage.external || linkage.weak) {
+                        return Err(PtxError::new(line, format!("`{name}` is defined twice")));
+                    }
+                }
+                Some(_) => return Err(PtxError::new(line, format!("`{name}` is defined twice"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the variables and adds them to the program, without giving them names in any scope.
+    pub fn declare_variables(
+        &mut self,
+        space: Space,
+        linkage: &Linkage,
+    ) -> Result<Vec<(&'a str, Symbol, u32)>> {
+        let head = data::head(&mut self.cursor)?;
+        let mut out = Vec::new();
+        loop {
+            let line = self.cursor.line();
+            let var = data::variable(&mut self.cursor, &head, space, linkage)?;
+            let index = self.program.vars.len() as u32;
+            let symbol = if space == Space::Shared { Symbol::Shared(index) } else { Symbol::Var(index) };
+            out.push((var.0, symbol, line));
+            self.program.vars.push(var.1);
+            if !self.cursor.eat(b',') {
+                break;
+            }
+        }
+        self.cursor.want(b';')?;
+        Ok(out)
+    }
+
+    /// `.entry name (params) directives { … }`, `.func (ret) name (params) …`, or only declared, with `;`.
+    fn function(&mut self, kernel: bool, linkage: &Linkage) -> Result<()> {
+        let line = self.cursor.line();
+        let mut f = Function { line, kernel, ..Function::default() };
+        let mut formals = Vec::new();
+        while self.cursor.peek().kind == Kind::Dot && !kernel {
+            self.cursor.next(); // `.attribute`-like words before the name
+        }
+        if self.cursor.is(b'(') && !kernel {
+            f.rets = self.formals(&mut formals, Symbol::Ret)?;
+        }
+        let name = self.cursor.ident()?;
+        f.name = name.to_string();
+        if self.cursor.is(b'(') {
+            f.params = self.formals(&mut formals, Symbol::Arg)?;
+        }
+        self.function_directives(&mut f)?;
+        let index = match self.names.get(name) {
+            Some(&Symbol::Function(i)) => i,
+            Some(_) => return Err(PtxError::new(line, format!("`{name}` is defined twice"))),
+            None => {
+                let i = self.program.functions.len() as u32;
+                self.names.insert(name, Symbol::Function(i));
+                self.program.functions.push(Function { external: true, ..f.clone() });
+                i
+            }
+        };
+        let old = &self.program.functions[index as usize];
+        if old.params.len() != f.params.len() || old.rets.len() != f.rets.len() {
+            return Err(PtxError::new(line, format!("`{name}` was declared with other parameters")));
+        }
+        if self.cursor.eat(b';') {
+            return Ok(());
+        }
+        if !old.external {
+            if linkage.weak {
+                return self.cursor.skip_braces();
+            }
+            return Err(PtxError::new(line, format!("`{name}` is defined twice")));
+        }
+        let f = function::body(self, f, formals)?;
+        self.program.functions[index as usize] = f;
+        Ok(())
+    }
+
+    fn function_directives(&mut self, f: &mut Function) -> Result<()> {
+        while self.cursor.peek().kind == Kind::Dot {
+            let line = self.cursor.line();
+            match self.cursor.dot()? {
+                "maxntid" => f.max_threads = Some(self.three()?),
+                "reqntid" => f.required_threads = Some(self.three()?),
+                "minnctapersm" | "maxnctapersm" | "maxnreg" | "abi_preserve" | "abi_preserve_control" => {
+                    self.cursor.integer()?;
+                }
+                "noreturn" => {}
+                "pragma" => self.statement_end()?,
+                other => {
+                    return Err(PtxError::new(
+                        line,
+                        format!("function directive `.{other}` is not supported"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn three(&mut self) -> Result<[u32; 3]> {
+        let mut v = [1; 3];
+        for (i, x) in v.iter_mut().enumerate() {
+            if i > 0 && !self.cursor.eat(b',') {
+                break;
+            }
+            *x = self.cursor.size(u64::from(u32::MAX))? as u32;
+        }
+        Ok(v)
+    }
+
+    /// `( .param .align 8 .b8 name[16], .param .u32 name, … )`.
+    fn formals(
+        &mut self,
+        names: &mut Vec<(&'a str, Symbol, u32)>,
+        make: fn(u32) -> Symbol,
+    ) -> Result<Vec<Formal>> {
+        self.cursor.want(b'(')?;
+        let mut out = Vec::new();
+        let mut offset = 0u64;
+        while !self.cursor.is(b')') {
+            let line = self.cursor.line();
+            if !self.cursor.eat_dot("param") {
+                return self.cursor.expected("`.param` (parameters in registers are not supported)");
+            }
+            let head = data::head(&mut self.cursor)?;
+            let (name, size) = if self.cursor.peek().kind == Kind::Ident {
+                data::shape(&mut self.cursor, &head)?
+            } else {
+                ("_", u64::from(head.ty.bytes())) // a prototype may leave names out
+            };
+            if head.ty == Ty::Pred {
+                return Err(PtxError::new(line, "a predicate cannot be a parameter"));
+            }
+            let align = head.align.max(1);
+            offset = offset.next_multiple_of(u64::from(align));
+            if offset + size > MAX_FRAME {
+                return Err(PtxError::new(line, "parameters are too large"));
+            }
+            names.push((name, make(offset as u32), size as u32));
+            out.push(Formal { offset: offset as u32, size: size as u32, align });
+            offset += size;
+            if !self.cursor.eat(b',') {
+                break;
+            }
+        }
+        self.cursor.want(b')')?;
+        Ok(out)
+    }
+
+    /// A `.callprototype` as far as its shape: return values and parameters.
+    pub fn prototype(&mut self) -> Result<(Vec<Formal>, Vec<Formal>)> {
+        let mut names = Vec::new();
+        let rets = if self.cursor.is(b'(') { self.formals(&mut names, Symbol::Ret)? } else { Vec::new() };
+        self.cursor.ident()?; // `_`
+        let params = if self.cursor.is(b'(') { self.formals(&mut names, Symbol::Arg)? } else { Vec::new() };
+        Ok((rets, params))
+    }
+}

@@ -1,0 +1,56 @@
+//! What generated code is handed: plain structures whose field offsets it knows.
+
+use std::sync::atomic::AtomicU32;
+
+/// A compiled function: thread, its arguments, room for its results, its frame in local memory.
+pub type Entry = unsafe extern "C" fn(*mut Thread, *const u8, *mut u8, u64);
+
+/// One thread of a block. In a lane loop one of these stands for all threads in turn.
+#[repr(C)]
+pub struct Thread {
+    pub block: *mut Block,
+    pub tid: [u32; 3],
+    /// x + y·X + z·X·Y.
+    pub linear: u32,
+    /// First byte behind this thread's local memory.
+    pub local_end: u64,
+    /// The native stack must not grow below this.
+    pub stack_limit: u64,
+    /// Saved stack pointer while it does not run.
+    pub sp: usize,
+    /// First byte of this thread's local memory.
+    pub local: u64,
+    /// What it waits with at a warp operation; see [`super::warp`].
+    pub post: super::warp::Post,
+}
+
+/// What the threads of a block share, as far as generated code reads it.
+#[repr(C)]
+pub struct Block {
+    pub mem_base: u64,
+    pub mem_table: u64,
+    pub helpers: *const usize,
+    /// Entry points by number in [`crate::codegen::Unit::functions`].
+    pub functions: *const usize,
+    pub shared_base: u64,
+    /// Bytes of shared memory / 1, 2, 4, 8, 16, 32: one more than the last aligned slot.
+    pub shared_slots: [u64; 6],
+    pub local_base: u64,
+    pub local_size: u64,
+    pub const_base: u64,
+    pub const_size: u64,
+    pub ntid: [u32; 3],
+    pub ctaid: [u32; 3],
+    pub nctaid: [u32; 3],
+    pub threads: u32,
+    pub dynamic_shared: u32,
+    pub total_shared: u32,
+    pub smid: u32,
+    pub nsmid: u32,
+    pub grid_id: u64,
+    /// Not read by generated code: the rest of the block.
+    pub rest: *mut super::block::Rest,
+}
+
+/// Set from outside to end a grid early.
+pub type Stop = AtomicU32;

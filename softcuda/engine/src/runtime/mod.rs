@@ -1,0 +1,9 @@
+//! The run time under generated code: stacks, the threads of a block, barriers and warp operations, helpers, printing.
+
+pub mod block;
+pub mod context;
+pub mod helpers;
+pub mod math;
+pub mod print;
+pub mod stack;
+pub mod warp;
