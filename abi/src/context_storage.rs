@@ -90,17 +90,13 @@ impl Storage {
         Some(value)
     }
 
-    /// Takes the value of `key` in `context` away and calls its destructor. False if there was none.
+    /// Takes the value of `key` in `context` away. False if there was none. The destructor is not called: NVIDIA's
+    /// runtimes, which delete their values when the process ends, free them themselves (a call was seen to end in a
+    /// double free).
     pub fn delete(&self, context: usize, key: usize) -> bool {
-        let removed = self.lock().remove(&(context, key));
+        let removed = self.lock().remove(&(context, key)).is_some();
         self.forget_caches();
-        match removed {
-            Some(entry) => {
-                entry.finish(context, key);
-                true
-            }
-            None => false,
-        }
+        removed
     }
 
     /// Takes all values of `context` away and calls their destructors; to be called when a context is destroyed,
@@ -164,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn destructors_run_once_and_may_come_back() {
+    fn destructors_run_once_with_the_context_and_may_come_back() {
         let s = Arc::new(Storage::new());
         let calls = Arc::new(Mutex::new(Vec::new()));
         let destructor = |s: &Arc<Storage>| -> Option<Destructor> {
@@ -178,12 +174,13 @@ mod tests {
         s.put(1, 5, 50, destructor(&s));
         s.put(2, 5, 60, destructor(&s));
         s.put(2, 6, 61, destructor(&s));
-        s.delete(1, 5);
+        assert!(s.delete(1, 5));
+        assert!(calls.lock().unwrap().is_empty(), "who deletes a value ends it");
         s.context_destroyed(2);
         s.context_destroyed(2);
         let mut got = calls.lock().unwrap().clone();
         got.sort_unstable();
-        assert_eq!(got, [(1, 5, 50), (2, 5, 60), (2, 6, 61)]);
+        assert_eq!(got, [(2, 5, 60), (2, 6, 61)]);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use crate::context::Context;
+use crate::current;
 use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::Texts;
 use crate::module::{self, Module, Refused};
-use crate::{current, log};
 use softcuda_engine as engine;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub struct Library {
     /// Its handle.
     pub handle: usize,
-    texts: Texts,
+    parsed: engine::Module,
     /// Its kernels, in the order of the text.
     pub kernels: Vec<Arc<Kernel>>,
     by_name: HashMap<String, usize>,
@@ -54,15 +54,15 @@ pub struct Kernel {
 /// [`Refused`].
 pub fn load(texts: Texts) -> std::result::Result<usize, Refused> {
     let device = current_device()?;
-    let loaded =
-        module::place(&texts, &device.memory).inspect_err(|e| log::line(|| format!("library: {}", e.log)))?;
+    let parsed = module::parse(&texts)?;
+    let loaded = module::place(parsed.clone(), &device.memory)?;
     let handle = TABLES.libraries.reserve();
     let library = Arc::new_cyclic(|library| {
         let kernels: Vec<Arc<Kernel>> =
             loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library))).collect();
         let by_name = kernels.iter().enumerate().map(|(i, k)| (k.prototype.name.clone(), i)).collect();
         let placed = Mutex::new(Placed { first: Some((device.ordinal, loaded)), modules: HashMap::new() });
-        Library { handle, texts, kernels, by_name, placed }
+        Library { handle, parsed, kernels, by_name, placed }
     });
     for kernel in &library.kernels {
         TABLES.kernels.add(kernel.handle, kernel.clone());
@@ -108,7 +108,7 @@ impl Library {
         }
         let loaded = match placed.first.take_if(|(device, _)| *device == context.device.ordinal) {
             Some((_, loaded)) => loaded,
-            None => module::place(&self.texts, &context.device.memory).map_err(|e| e.code)?,
+            None => module::place(self.parsed.clone(), &context.device.memory).map_err(|e| e.code)?,
         };
         let settings =
             |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());

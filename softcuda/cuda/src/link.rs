@@ -5,8 +5,7 @@ use crate::error::*;
 use crate::image::{self, Texts, container};
 use crate::jit::Options;
 use crate::log;
-use crate::module::{Refused, join};
-use softcuda_engine as engine;
+use crate::module::{self, Refused};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -75,7 +74,7 @@ impl Link {
         };
         // Each alone first, so that the line in the log is the line of what was added.
         for text in &texts {
-            parse(text)?;
+            module::parse(&vec![text.clone()])?;
         }
         self.lock().texts.extend(texts);
         Ok(())
@@ -99,7 +98,7 @@ impl Link {
         }
         if state.product.is_none() {
             if state.texts.len() > 1 {
-                parse(&join(&state.texts))?;
+                module::parse(&state.texts)?;
             }
             state.product = Some(container::make(&state.texts).into());
         }
@@ -117,13 +116,6 @@ impl Link {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn parse(text: &str) -> std::result::Result<(), Refused> {
-    match engine::Module::parse(text) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Refused { code: CUDA_ERROR_INVALID_PTX, log: error.to_string() }),
     }
 }
 

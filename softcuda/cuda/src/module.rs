@@ -8,7 +8,6 @@ use crate::driver::TABLES;
 use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::{self, Texts};
-use crate::log;
 use cudarc::driver::sys::CUresult;
 use softcuda_engine as engine;
 use std::collections::HashMap;
@@ -52,16 +51,23 @@ pub struct Module {
     unloaded: AtomicBool,
 }
 
-/// Places PTX in a device's memory.
+/// Reads PTX.
 ///
 /// # Errors
-/// [`Refused`] with 218 and the line for a text that is not accepted, 2 if its variables do not fit.
+/// [`Refused`] with 218 and the line for a text that is not accepted.
+pub fn parse(texts: &Texts) -> std::result::Result<engine::Module, Refused> {
+    engine::Module::parse(&join(texts))
+        .map_err(|e| Refused { code: CUDA_ERROR_INVALID_PTX, log: e.to_string() })
+}
+
+/// Places what was read in a device's memory.
+///
+/// # Errors
+/// [`Refused`] with 2 if its variables do not fit, 218 if something is nowhere defined.
 pub fn place(
-    texts: &Texts,
+    parsed: engine::Module,
     memory: &Arc<engine::Memory>,
 ) -> std::result::Result<Arc<engine::Loaded>, Refused> {
-    let parsed = engine::Module::parse(&join(texts))
-        .map_err(|e| Refused { code: CUDA_ERROR_INVALID_PTX, log: e.to_string() })?;
     engine::Loaded::new(memory, parsed).map_err(|e| Refused { code: of_load(&e), log: e.to_string() })
 }
 
@@ -169,8 +175,7 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
 /// [`Refused`]; no current context.
 pub fn load(texts: &Texts) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
-    let loaded =
-        place(texts, &context.device.memory).inspect_err(|e| log::line(|| format!("module: {}", e.log)))?;
+    let loaded = place(parse(texts)?, &context.device.memory)?;
     Ok(Module::new(&context, loaded, |_| None).handle)
 }
 

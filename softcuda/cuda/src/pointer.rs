@@ -11,7 +11,7 @@ pub enum Answer {
     Word(u64),
     /// An int.
     Int(i32),
-    /// A bool of one byte.
+    /// A truth value, which NVIDIA's driver writes as an unsigned int.
     Bool(bool),
     /// Two words that mean nothing here.
     Pair,
@@ -88,7 +88,7 @@ impl Answer {
             match self {
                 Answer::Word(value) => to.cast::<u64>().write_unaligned(value),
                 Answer::Int(value) => to.cast::<i32>().write_unaligned(value),
-                Answer::Bool(value) => to.cast::<u8>().write(u8::from(value)),
+                Answer::Bool(value) => to.cast::<u32>().write_unaligned(u32::from(value)),
                 Answer::Pair => to.cast::<[u64; 2]>().write_unaligned([0, 0]),
             }
         }

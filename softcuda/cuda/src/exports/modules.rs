@@ -5,7 +5,7 @@ use crate::error::*;
 use crate::image;
 use crate::jit::Options;
 use crate::module::{self, Refused};
-use crate::{current, library, link};
+use crate::{current, library, link, log};
 use cudarc::driver::sys::{CUfunction, CUkernel, CUlibrary, CUlinkState, CUmodule};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -139,6 +139,9 @@ unsafe fn reported(
     let began = Instant::now();
     let loaded = load();
     let text = loaded.as_ref().err().map_or("", |e| e.log.as_str());
+    if let Err(error) = &loaded {
+        log::line(|| format!("image refused with {}: {text}", error.code as u32));
+    }
     // SAFETY: the caller vouches for the buffers.
     unsafe { options.report(text, began.elapsed()) };
     loaded.map_err(|e| e.code)

@@ -140,7 +140,7 @@ mod tests {
         let made = make(&["x".to_owned()]);
         let file: ElfFile64 = ElfFile64::parse(&*made).unwrap();
         assert_eq!(file.section_by_name(".softcuda.ptx").unwrap().data().unwrap(), b"x\0");
-        assert_eq!(file.elf_header().e_machine.get(object::Endianness::Little), 190);
+        assert_eq!(file.elf_header().e_machine.get(object::Endianness::Little), object::elf::Machine(190));
     }
 
     #[test]

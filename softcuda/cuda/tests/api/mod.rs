@@ -1,0 +1,242 @@
+//! The built library, opened as a program opens it, with the prototypes that the tests use.
+#![allow(dead_code, non_snake_case, reason = "each test file uses a part; the names are CUDA's")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "one note for all: the tests call a C interface with good arguments"
+)]
+
+pub use cudarc::driver::sys::CUresult;
+pub use cudarc::driver::sys::CUresult::*;
+use std::ffi::{c_char, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Every handle.
+pub type H = usize;
+pub type HostFn = extern "C" fn(*mut c_void);
+pub type Callback = extern "C" fn(H, CUresult, *mut c_void);
+
+macro_rules! api {
+    ($($name:ident($($argument:ty),*);)*) => {
+        pub struct Api {
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> CUresult,)*
+        }
+
+        impl Api {
+            fn load() -> Api {
+                unsafe {
+                    let library = libloading::Library::new(path()).expect("the library can be opened");
+                    let api = Api {
+                        $($name: *library.get(concat!(stringify!($name), "\0").as_bytes()).expect(stringify!($name)),)*
+                    };
+                    std::mem::forget(library);
+                    api
+                }
+            }
+        }
+    };
+}
+
+api! {
+    cuInit(u32);
+    cuDriverGetVersion(*mut i32);
+    cuDeviceGetCount(*mut i32);
+    cuDeviceGetAttribute(*mut i32, u32, i32);
+    cuGetErrorName(u32, *mut *const c_char);
+    cuGetProcAddress_v2(*const c_char, *mut *mut c_void, i32, u64, *mut u32);
+    cuCtxCreate_v2(*mut H, u32, i32);
+    cuCtxDestroy_v2(H);
+    cuCtxSetCurrent(H);
+    cuCtxGetCurrent(*mut H);
+    cuCtxPushCurrent_v2(H);
+    cuCtxPopCurrent_v2(*mut H);
+    cuCtxGetDevice(*mut i32);
+    cuCtxSynchronize();
+    cuCtxGetLimit(*mut usize, u32);
+    cuCtxSetLimit(u32, usize);
+    cuDevicePrimaryCtxRetain(*mut H, i32);
+    cuDevicePrimaryCtxRelease_v2(i32);
+    cuDevicePrimaryCtxReset_v2(i32);
+    cuDevicePrimaryCtxGetState(i32, *mut u32, *mut i32);
+    cuMemAlloc_v2(*mut u64, usize);
+    cuMemAllocManaged(*mut u64, usize, u32);
+    cuMemAllocPitch_v2(*mut u64, *mut usize, usize, usize, u32);
+    cuMemFree_v2(u64);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
+    cuMemHostAlloc(*mut *mut c_void, usize, u32);
+    cuMemFreeHost(*mut c_void);
+    cuMemHostRegister_v2(*mut c_void, usize, u32);
+    cuMemHostUnregister(*mut c_void);
+    cuMemHostGetDevicePointer_v2(*mut u64, *mut c_void, u32);
+    cuMemAllocAsync(*mut u64, usize, H);
+    cuMemFreeAsync(u64, H);
+    cuMemcpy(u64, u64, usize);
+    cuMemcpyHtoD_v2(u64, *const c_void, usize);
+    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+    cuMemcpyDtoD_v2(u64, u64, usize);
+    cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, H);
+    cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, H);
+    cuMemcpy2D_v2(*const cudarc::driver::sys::CUDA_MEMCPY2D);
+    cuMemcpy3D_v2(*const cudarc::driver::sys::CUDA_MEMCPY3D);
+    cuMemsetD8_v2(u64, u8, usize);
+    cuMemsetD32_v2(u64, u32, usize);
+    cuMemsetD8Async(u64, u8, usize, H);
+    cuMemsetD8Async_ptsz(u64, u8, usize, H);
+    cuMemsetD2D16_v2(u64, usize, u16, usize, usize);
+    cuPointerGetAttribute(*mut c_void, u32, u64);
+    cuPointerGetAttributes(u32, *mut u32, *mut *mut c_void, u64);
+    cuStreamCreate(*mut H, u32);
+    cuStreamDestroy_v2(H);
+    cuStreamSynchronize(H);
+    cuStreamQuery(H);
+    cuStreamQuery_ptsz(H);
+    cuStreamWaitEvent(H, H, u32);
+    cuStreamAddCallback(H, Callback, *mut c_void, u32);
+    cuLaunchHostFunc(H, HostFn, *mut c_void);
+    cuEventCreate(*mut H, u32);
+    cuEventDestroy_v2(H);
+    cuEventRecord(H, H);
+    cuEventQuery(H);
+    cuEventSynchronize(H);
+    cuEventElapsedTime_v2(*mut f32, H, H);
+    cuModuleLoad(*mut H, *const c_char);
+    cuModuleLoadData(*mut H, *const c_void);
+    cuModuleLoadDataEx(*mut H, *const c_void, u32, *mut u32, *mut *mut c_void);
+    cuModuleUnload(H);
+    cuModuleGetFunction(*mut H, H, *const c_char);
+    cuModuleGetGlobal_v2(*mut u64, *mut usize, H, *const c_char);
+    cuModuleGetFunctionCount(*mut u32, H);
+    cuModuleEnumerateFunctions(*mut H, u32, H);
+    cuLibraryLoadData(*mut H, *const c_void, *mut u32, *mut *mut c_void, u32, *mut u32, *mut *mut c_void, u32);
+    cuLibraryUnload(H);
+    cuLibraryGetKernel(*mut H, H, *const c_char);
+    cuLibraryGetKernelCount(*mut u32, H);
+    cuLibraryGetGlobal(*mut u64, *mut usize, H, *const c_char);
+    cuLibraryGetModule(*mut H, H);
+    cuKernelGetFunction(*mut H, H);
+    cuKernelGetAttribute(*mut i32, u32, H, i32);
+    cuKernelSetAttribute(u32, i32, H, i32);
+    cuFuncGetAttribute(*mut i32, u32, H);
+    cuFuncSetAttribute(H, u32, i32);
+    cuFuncGetParamInfo(H, usize, *mut usize, *mut usize);
+    cuFuncGetName(*mut *const c_char, H);
+    cuFuncGetModule(*mut H, H);
+    cuLaunchKernel(H, u32, u32, u32, u32, u32, u32, u32, H, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchCooperativeKernel(H, u32, u32, u32, u32, u32, u32, u32, H, *mut *mut c_void);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut i32, H, i32, usize);
+    cuLinkCreate_v2(u32, *mut u32, *mut *mut c_void, *mut H);
+    cuLinkAddData_v2(H, u32, *mut c_void, usize, *const c_char, u32, *mut u32, *mut *mut c_void);
+    cuLinkComplete(H, *mut *mut c_void, *mut usize);
+    cuLinkDestroy(H);
+    cuStreamBeginCapture_v2();
+    cuMemAlloc();
+}
+
+/// Where cargo puts the library: beside the directory of the test's own program.
+fn path() -> PathBuf {
+    let mut path = std::env::current_exe().expect("a path");
+    path.pop();
+    if path.ends_with("deps") {
+        path.pop();
+    }
+    path.push("libsoftcuda.so");
+    path
+}
+
+/// The library, initialised.
+pub fn api() -> &'static Api {
+    static API: OnceLock<Api> = OnceLock::new();
+    API.get_or_init(|| {
+        let api = Api::load();
+        assert_eq!(unsafe { (api.cuInit)(0) }, CUDA_SUCCESS);
+        api
+    })
+}
+
+/// Calls a function of the library: `cu!(cuInit(0))`.
+#[macro_export]
+macro_rules! cu {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        unsafe { ($crate::api::api().$name)($($argument),*) }
+    };
+}
+
+/// Calls a function that must succeed.
+#[macro_export]
+macro_rules! ok {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        assert_eq!($crate::cu!($name($($argument),*)), $crate::api::CUDA_SUCCESS, stringify!($name))
+    };
+}
+
+/// A context of the test's own, current in the test's thread, destroyed in the end.
+pub struct Context(pub H);
+
+pub fn context() -> Context {
+    let mut context = 0;
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    Context(context)
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        cu!(cuCtxDestroy_v2(self.0));
+    }
+}
+
+/// Device memory of some bytes.
+pub fn alloc(bytes: usize) -> u64 {
+    let mut address = 0;
+    ok!(cuMemAlloc_v2(&mut address, bytes));
+    address
+}
+
+/// The bytes at a device address.
+pub fn read(address: u64, bytes: usize) -> Vec<u8> {
+    let mut out = vec![0u8; bytes];
+    ok!(cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), address, bytes));
+    out
+}
+
+/// A stream.
+pub fn stream(flags: u32) -> H {
+    let mut stream = 0;
+    ok!(cuStreamCreate(&mut stream, flags));
+    stream
+}
+
+/// An event.
+pub fn event(flags: u32) -> H {
+    let mut event = 0;
+    ok!(cuEventCreate(&mut event, flags));
+    event
+}
+
+/// A module of PTX text.
+pub fn module(ptx: &str) -> H {
+    let text = std::ffi::CString::new(ptx).expect("no zero");
+    let mut module = 0;
+    ok!(cuModuleLoadData(&mut module, text.as_ptr().cast()));
+    module
+}
+
+/// A function of a module.
+pub fn function(module: H, name: &str) -> H {
+    let name = std::ffi::CString::new(name).expect("no zero");
+    let mut function = 0;
+    ok!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+    function
+}
+
+/// Launches with parameters of 8 bytes each, in blocks of x.
+pub fn launch(function: H, blocks: u32, threads: u32, stream: H, parameters: &[u64]) -> CUresult {
+    let mut pointers: Vec<*mut c_void> =
+        parameters.iter().map(|p| std::ptr::from_ref(p).cast_mut().cast()).collect();
+    // CUDA takes a null array for no parameters.
+    let values = if pointers.is_empty() { std::ptr::null_mut() } else { pointers.as_mut_ptr() };
+    cu!(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, values, std::ptr::null_mut()))
+}
+
+/// Kernels for the tests.
+pub const PTX: &str = include_str!("kernels.ptx");

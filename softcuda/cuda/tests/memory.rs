@@ -1,0 +1,221 @@
+//! Memory: allocation, copies, sets, what is known of addresses, and the errors of each.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "see tests/api")]
+
+mod api;
+
+use api::*;
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUmemorytype};
+use std::ffi::c_void;
+
+#[test]
+fn wild_and_double_frees_and_sizes() {
+    let _context = context();
+    let mut address = 0;
+    assert_eq!(cu!(cuMemAlloc_v2(&mut address, 0)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemAlloc_v2(std::ptr::null_mut(), 8)), CUDA_ERROR_INVALID_VALUE);
+    let (mut free, mut total) = (0, 0);
+    ok!(cuMemGetInfo_v2(&mut free, &mut total));
+    assert!(free <= total && total > 0);
+    assert_eq!(cu!(cuMemAlloc_v2(&mut address, total * 4)), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(cu!(cuMemFree_v2(0x1234)), CUDA_ERROR_INVALID_VALUE);
+    let memory = alloc(100);
+    assert_eq!(cu!(cuMemFree_v2(memory + 1)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemFree_v2(memory));
+    assert_eq!(cu!(cuMemFree_v2(memory)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemFree_v2(0));
+}
+
+#[test]
+fn copies_stay_inside_their_allocations() {
+    let _context = context();
+    let memory = alloc(100);
+    let bytes: Vec<u8> = (0..100).collect();
+    ok!(cuMemcpyHtoD_v2(memory, bytes.as_ptr().cast(), 100));
+    assert_eq!(cu!(cuMemcpyHtoD_v2(memory + 1, bytes.as_ptr().cast(), 100)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemcpyHtoD_v2(0x10, bytes.as_ptr().cast(), 8)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemcpyHtoD_v2(memory, std::ptr::null(), 8)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemcpyDtoD_v2(memory + 50, memory, 50));
+    let mut got = vec![0u8; 100];
+    ok!(cuMemcpy(got.as_mut_ptr().expose_provenance() as u64, memory, 100));
+    assert_eq!(got[..50], bytes[..50]);
+    assert_eq!(got[50..], bytes[..50]);
+    ok!(cuMemcpyDtoH_v2(std::ptr::null_mut(), 0, 0));
+    assert_eq!(cu!(cuMemsetD8_v2(memory, 1, 101)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemsetD32_v2(memory + 2, 1, 1)), CUDA_ERROR_INVALID_VALUE, "not a multiple of 4");
+    ok!(cuMemsetD32_v2(memory + 4, 0x0102_0304, 2));
+    assert_eq!(read(memory + 3, 10), [3, 4, 3, 2, 1, 4, 3, 2, 1, 12]);
+    let (mut base, mut size) = (0, 0);
+    ok!(cuMemGetAddressRange_v2(&mut base, &mut size, memory + 99));
+    assert_eq!((base, size), (memory, 100));
+    assert_eq!(cu!(cuMemGetAddressRange_v2(&mut base, &mut size, memory + 100)), CUDA_ERROR_NOT_FOUND);
+}
+
+#[test]
+fn boxes() {
+    let _context = context();
+    let (mut memory, mut pitch) = (0, 0);
+    ok!(cuMemAllocPitch_v2(&mut memory, &mut pitch, 10, 4, 4));
+    assert!(pitch >= 10 && pitch.is_multiple_of(512));
+    ok!(cuMemsetD2D16_v2(memory, pitch, 0x0505, 5, 4));
+    let host: Vec<u8> = (0..40).collect();
+    let mut copy = CUDA_MEMCPY2D::host();
+    copy.srcHost = host.as_ptr().cast();
+    copy.srcPitch = 10;
+    copy.srcXInBytes = 2;
+    copy.srcY = 1;
+    copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = memory;
+    copy.dstPitch = pitch;
+    copy.dstXInBytes = 1;
+    copy.WidthInBytes = 3;
+    copy.Height = 2;
+    ok!(cuMemcpy2D_v2(&copy));
+    assert_eq!(read(memory, 10), [5, 12, 13, 14, 5, 5, 5, 5, 5, 5]);
+    assert_eq!(read(memory + pitch as u64, 6), [5, 22, 23, 24, 5, 5]);
+    copy.dstPitch = 3;
+    assert_eq!(cu!(cuMemcpy2D_v2(&copy)), CUDA_ERROR_INVALID_VALUE, "rows longer than the pitch");
+    copy.dstPitch = pitch;
+    copy.Height = 5000;
+    assert_eq!(cu!(cuMemcpy2D_v2(&copy)), CUDA_ERROR_INVALID_VALUE, "more rows than there are");
+
+    let volume = alloc(60);
+    ok!(cuMemsetD8_v2(volume, 0, 60));
+    let mut copy = CUDA_MEMCPY3D::host();
+    copy.srcHost = host.as_ptr().cast();
+    copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = volume;
+    (copy.dstPitch, copy.dstHeight, copy.dstZ) = (5, 4, 1);
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (2, 2, 2);
+    ok!(cuMemcpy3D_v2(&copy));
+    let got = read(volume, 60);
+    assert_eq!(
+        (&got[20..22], &got[25..27], &got[40..42], &got[45..47]),
+        (&[0, 1][..], &[2, 3][..], &[4, 5][..], &[6, 7][..])
+    );
+    assert_eq!(got.iter().filter(|b| **b != 0).count(), 7);
+}
+
+/// A zeroed copy structure would hold memory types that are none of the enumeration: both ends start as host.
+trait Host {
+    fn host() -> Self;
+}
+
+impl Host for CUDA_MEMCPY2D {
+    fn host() -> Self {
+        let none = std::ptr::null_mut::<c_void>();
+        let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+        CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: kind,
+            srcHost: none,
+            srcDevice: 0,
+            srcArray: none.cast(),
+            srcPitch: 0,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: kind,
+            dstHost: none,
+            dstDevice: 0,
+            dstArray: none.cast(),
+            dstPitch: 0,
+            WidthInBytes: 0,
+            Height: 0,
+        }
+    }
+}
+
+impl Host for CUDA_MEMCPY3D {
+    fn host() -> Self {
+        let none = std::ptr::null_mut::<c_void>();
+        let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+        CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: kind,
+            srcHost: none,
+            srcDevice: 0,
+            srcArray: none.cast(),
+            reserved0: none,
+            srcPitch: 0,
+            srcHeight: 0,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: kind,
+            dstHost: none,
+            dstDevice: 0,
+            dstArray: none.cast(),
+            reserved1: none,
+            dstPitch: 0,
+            dstHeight: 0,
+            WidthInBytes: 0,
+            Height: 0,
+            Depth: 0,
+        }
+    }
+}
+
+#[test]
+fn pinned_managed_and_registered_memory() {
+    let _context = context();
+    let mut pinned = std::ptr::null_mut();
+    ok!(cuMemHostAlloc(&mut pinned, 1000, 3));
+    let mut device = 0;
+    ok!(cuMemHostGetDevicePointer_v2(&mut device, pinned, 0));
+    assert_eq!(device, pinned.addr() as u64);
+    ok!(cuMemsetD8_v2(device, 6, 1000));
+    ok!(cuCtxSynchronize());
+    assert!(unsafe { std::slice::from_raw_parts(pinned.cast::<u8>(), 1000) }.iter().all(|b| *b == 6));
+    assert_eq!(cu!(cuMemFree_v2(device)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemFreeHost(pinned));
+    assert_eq!(cu!(cuMemFreeHost(pinned)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostGetDevicePointer_v2(&mut device, pinned, 0)), CUDA_ERROR_INVALID_VALUE);
+
+    let mut own = vec![1u8; 10_000];
+    let address = own.as_mut_ptr().cast::<c_void>();
+    ok!(cuMemHostRegister_v2(address, 10_000, 0));
+    assert_eq!(cu!(cuMemHostRegister_v2(address, 10_000, 0)), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    ok!(cuMemcpyDtoD_v2(address.expose_provenance() as u64, address.addr() as u64 + 5000, 10));
+    ok!(cuCtxSynchronize());
+    ok!(cuMemHostUnregister(address));
+    assert_eq!(cu!(cuMemHostUnregister(address)), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+
+    let mut managed = 0;
+    assert_eq!(cu!(cuMemAllocManaged(&mut managed, 64, 0)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemAllocManaged(&mut managed, 64, 1));
+    ok!(cuMemsetD8_v2(managed, 4, 64));
+    ok!(cuCtxSynchronize());
+    assert_eq!(unsafe { (managed as *const u8).add(63).read_volatile() }, 4);
+    ok!(cuMemFree_v2(managed));
+}
+
+#[test]
+fn pointer_attributes() {
+    let context = context();
+    let memory = alloc(100);
+    let word = |id, address| {
+        let mut value = 0u64;
+        (cu!(cuPointerGetAttribute((&raw mut value).cast(), id, address)), value)
+    };
+    assert_eq!(word(1, memory), (CUDA_SUCCESS, context.0 as u64));
+    assert_eq!(word(2, memory + 5), (CUDA_SUCCESS, 2));
+    assert_eq!(word(3, memory + 5), (CUDA_SUCCESS, memory + 5));
+    assert_eq!(word(4, memory).0, CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(word(11, memory + 5), (CUDA_SUCCESS, memory));
+    assert_eq!(word(12, memory + 5), (CUDA_SUCCESS, 100));
+    assert_eq!(word(99, memory).0, CUDA_ERROR_INVALID_VALUE);
+    let local = 0u8;
+    let unknown = std::ptr::from_ref(&local).addr() as u64;
+    assert_eq!(word(2, unknown).0, CUDA_ERROR_INVALID_VALUE);
+    let (mut kind, mut ordinal) = (9u32, 9i32);
+    let mut ids = [2, 9];
+    let mut places = [(&raw mut kind).cast::<c_void>(), (&raw mut ordinal).cast()];
+    ok!(cuPointerGetAttributes(2, ids.as_mut_ptr(), places.as_mut_ptr(), unknown));
+    assert_eq!((kind, ordinal), (0, -2));
+    ok!(cuPointerGetAttributes(2, ids.as_mut_ptr(), places.as_mut_ptr(), memory));
+    assert_eq!((kind, ordinal), (2, 0));
+}

@@ -1,0 +1,322 @@
+//! Images, modules, libraries, links, launches and what kernels die of.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "see tests/api")]
+
+mod api;
+
+use api::*;
+use std::ffi::{CStr, CString, c_void};
+
+fn words(address: u64, count: usize) -> Vec<u32> {
+    read(address, count * 4).chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_kernel_runs_with_its_parameters() {
+    let _context = context();
+    let module = module(PTX);
+    let number = function(module, "number");
+    let memory = alloc(1000 * 4);
+    assert_eq!(launch(number, 10, 100, 0, &[memory, 5]), CUDA_SUCCESS);
+    assert_eq!(words(memory, 1000), (5..1005).collect::<Vec<u32>>());
+
+    let (mut offset, mut size) = (0, 0);
+    ok!(cuFuncGetParamInfo(number, 1, &mut offset, &mut size));
+    assert_eq!((offset, size), (8, 4));
+    assert_eq!(cu!(cuFuncGetParamInfo(number, 2, &mut offset, &mut size)), CUDA_ERROR_INVALID_VALUE);
+    let mut name = std::ptr::null();
+    ok!(cuFuncGetName(&mut name, number));
+    assert_eq!(unsafe { CStr::from_ptr(name) }, c"number");
+    let mut of = 0;
+    ok!(cuFuncGetModule(&mut of, number));
+    assert_eq!(of, module);
+}
+
+#[test]
+fn parameters_in_one_buffer() {
+    let _context = context();
+    let number = function(module(PTX), "number");
+    let memory = alloc(32 * 4);
+    let mut buffer = [0u8; 12];
+    buffer[..8].copy_from_slice(&memory.to_le_bytes());
+    buffer[8..].copy_from_slice(&9u32.to_le_bytes());
+    let sizes = [buffer.len(), buffer.len() - 1];
+    let mark = std::ptr::without_provenance_mut::<c_void>;
+    let mut extra = [mark(1), buffer.as_mut_ptr().cast(), mark(2), (&raw const sizes[0]).cast_mut().cast(), mark(0)];
+    let none = std::ptr::null_mut();
+    ok!(cuLaunchKernel(number, 1, 1, 1, 32, 1, 1, 0, 0, none, extra.as_mut_ptr()));
+    assert_eq!(words(memory, 32), (9..41).collect::<Vec<u32>>());
+    extra[3] = (&raw const sizes[1]).cast_mut().cast();
+    assert_eq!(
+        cu!(cuLaunchKernel(number, 1, 1, 1, 32, 1, 1, 0, 0, none, extra.as_mut_ptr())),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    assert_eq!(cu!(cuLaunchKernel(number, 1, 1, 1, 32, 1, 1, 0, 0, none, none)), CUDA_ERROR_INVALID_VALUE);
+}
+
+#[test]
+fn variables_have_their_values_and_their_address() {
+    let _context = context();
+    let module = module(PTX);
+    let (mut address, mut size) = (0, 0);
+    ok!(cuModuleGetGlobal_v2(&mut address, &mut size, module, c"counter".as_ptr()));
+    assert_eq!(size, 4);
+    assert_eq!(words(address, 1), [7]);
+    assert_eq!(launch(function(module, "count"), 3, 64, 0, &[]), CUDA_SUCCESS);
+    assert_eq!(words(address, 1), [7 + 192]);
+    ok!(cuModuleGetGlobal_v2(&mut address, &mut size, module, c"table".as_ptr()));
+    assert_eq!((read(address, 4), size), (vec![1, 2, 3, 4], 16));
+    assert_eq!(
+        cu!(cuModuleGetGlobal_v2(&mut address, &mut size, module, c"none".as_ptr())),
+        CUDA_ERROR_NOT_FOUND
+    );
+    let mut function = 0;
+    assert_eq!(cu!(cuModuleGetFunction(&mut function, module, c"none".as_ptr())), CUDA_ERROR_NOT_FOUND);
+    ok!(cuModuleUnload(module));
+    assert_eq!(cu!(cuModuleUnload(module)), CUDA_ERROR_INVALID_HANDLE);
+}
+
+#[test]
+fn wrong_launches_are_refused_before_anything_runs() {
+    let _context = context();
+    let module = module(PTX);
+    let nothing = function(module, "nothing");
+    let none = std::ptr::null_mut::<*mut c_void>;
+    let run = |f, grid: [u32; 3], block: [u32; 3], shared| {
+        cu!(cuLaunchKernel(
+            f,
+            grid[0],
+            grid[1],
+            grid[2],
+            block[0],
+            block[1],
+            block[2],
+            shared,
+            0,
+            none(),
+            none()
+        ))
+    };
+    assert_eq!(run(nothing, [1, 1, 1], [32, 1, 1], 0), CUDA_SUCCESS);
+    for (grid, block) in [
+        ([0, 1, 1], [1, 1, 1]),
+        ([1, 1, 1], [0, 1, 1]),
+        ([1, 1, 1], [1025, 1, 1]),
+        ([1, 1, 1], [1, 1, 65]),
+        ([1, 1, 1], [64, 32, 1]),
+        ([1, 65536, 1], [1, 1, 1]),
+        ([u32::MAX, 1, 1], [1, 1, 1]),
+    ] {
+        assert_eq!(run(nothing, grid, block, 0), CUDA_ERROR_INVALID_VALUE, "{grid:?} {block:?}");
+    }
+    assert_eq!(run(nothing, [1, 1, 1], [1, 1, 1], 48 * 1024 + 1), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuFuncSetAttribute(nothing, 8, 100 * 1024));
+    assert_eq!(run(nothing, [1, 1, 1], [1, 1, 1], 100 * 1024), CUDA_SUCCESS);
+    assert_eq!(cu!(cuFuncSetAttribute(nothing, 8, 300 * 1024)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        run(function(module, "bounded"), [1, 1, 1], [65, 1, 1], 0),
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    );
+    assert_eq!(run(0x1234, [1, 1, 1], [1, 1, 1], 0), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(
+        cu!(cuLaunchCooperativeKernel(nothing, 1 << 20, 1, 1, 32, 1, 1, 0, 0, none())),
+        CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+    );
+    let mut blocks = 0;
+    ok!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, nothing, 1024, 0));
+    assert_eq!(blocks, 2);
+    ok!(cuCtxSynchronize());
+}
+
+#[test]
+fn a_kernels_fault_ends_its_context_and_no_other() {
+    let healthy = context();
+    let kept = alloc(16);
+    for (name, parameters, error) in
+        [("wild", vec![0x1000u64], CUDA_ERROR_ILLEGAL_ADDRESS), ("traps", vec![], CUDA_ERROR_LAUNCH_FAILED)]
+    {
+        let broken = context();
+        let faulty = function(module(PTX), name);
+        let (memory, stream) = (alloc(16), stream(1));
+        assert_eq!(launch(faulty, 1, 1, stream, &parameters), CUDA_SUCCESS);
+        assert_eq!(cu!(cuStreamSynchronize(stream)), error, "{name}");
+        // It stays.
+        let mut address = 0;
+        assert_eq!(cu!(cuCtxSynchronize()), error);
+        assert_eq!(cu!(cuMemAlloc_v2(&mut address, 16)), error);
+        assert_eq!(cu!(cuMemFree_v2(memory)), error);
+        assert_eq!(launch(faulty, 1, 1, 0, &parameters), error);
+        ok!(cuCtxPushCurrent_v2(healthy.0));
+        ok!(cuMemsetD8_v2(kept, 1, 16));
+        ok!(cuCtxSynchronize());
+        ok!(cuCtxPopCurrent_v2(std::ptr::null_mut()));
+        drop(broken);
+    }
+    ok!(cuCtxSetCurrent(healthy.0));
+    assert_eq!(read(kept, 1), [1]);
+}
+
+#[test]
+fn libraries_belong_to_no_context() {
+    let first = context();
+    let text = CString::new(PTX).unwrap();
+    let (mut library, mut kernel, mut count) = (0, 0, 0);
+    let none = std::ptr::null_mut;
+    ok!(cuLibraryLoadData(
+        &mut library,
+        text.as_ptr().cast(),
+        none(),
+        std::ptr::null_mut(),
+        0,
+        none(),
+        std::ptr::null_mut(),
+        0
+    ));
+    ok!(cuLibraryGetKernelCount(&mut count, library));
+    assert_eq!(count, 6);
+    ok!(cuLibraryGetKernel(&mut kernel, library, c"number".as_ptr()));
+    assert_eq!(cu!(cuLibraryGetKernel(&mut kernel, library, c"none".as_ptr())), CUDA_ERROR_NOT_FOUND);
+    let memory = alloc(8 * 4);
+    // A kernel may be launched as if it were a function.
+    assert_eq!(launch(kernel, 1, 8, 0, &[memory, 1]), CUDA_SUCCESS);
+    assert_eq!(words(memory, 8), (1..9).collect::<Vec<u32>>());
+    let mut address = [0; 2];
+    ok!(cuLibraryGetGlobal(&mut address[0], std::ptr::null_mut(), library, c"counter".as_ptr()));
+    let second = context();
+    ok!(cuLibraryGetGlobal(&mut address[1], std::ptr::null_mut(), library, c"counter".as_ptr()));
+    assert_ne!(address[0], address[1], "each context has variables of its own");
+    let memory = alloc(8 * 4);
+    assert_eq!(launch(kernel, 1, 8, 0, &[memory, 2]), CUDA_SUCCESS);
+    assert_eq!(words(memory, 8), (2..10).collect::<Vec<u32>>());
+    ok!(cuKernelSetAttribute(8, 64 * 1024, kernel, 0));
+    let (mut f, mut value) = (0, 0);
+    ok!(cuKernelGetFunction(&mut f, kernel));
+    ok!(cuFuncGetAttribute(&mut value, 8, f));
+    assert_eq!(value, 64 * 1024, "a kernel's setting is its functions' setting");
+    ok!(cuLibraryUnload(library));
+    assert_eq!(launch(kernel, 1, 8, 0, &[memory, 2]), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(launch(f, 1, 8, 0, &[memory, 2]), CUDA_ERROR_INVALID_HANDLE);
+    drop((first, second));
+}
+
+/// Loads with a log buffer: the result and what the log says.
+fn load_with_log(image: &[u8]) -> (CUresult, String) {
+    let mut log = [0u8; 256];
+    let (mut names, mut module) = ([5u32, 6], 0);
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
+    let result = cu!(cuModuleLoadDataEx(
+        &mut module,
+        image.as_ptr().cast(),
+        2,
+        names.as_mut_ptr(),
+        values.as_mut_ptr()
+    ));
+    (result, CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap().to_owned())
+}
+
+#[test]
+fn ptx_that_does_not_parse_names_its_line() {
+    let _context = context();
+    let bad = PTX.replace("mov.u32 %r2, %ctaid.x;", "frobnicate.u32 %r2, %ctaid.x;");
+    let line = bad.lines().position(|l| l.contains("frobnicate")).unwrap() + 1;
+    let (result, log) = load_with_log(CString::new(bad).unwrap().as_bytes_with_nul());
+    assert_eq!(result, CUDA_ERROR_INVALID_PTX);
+    assert!(log.contains(&format!("line {line}")), "{log}");
+    assert_eq!(load_with_log(b"hello world\0").0, CUDA_ERROR_INVALID_PTX);
+    let (result, log) = load_with_log(CString::new(PTX).unwrap().as_bytes_with_nul());
+    assert_eq!((result, log.as_str()), (CUDA_SUCCESS, ""));
+}
+
+/// A fatbin of one entry.
+fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
+    let padded = payload.len().next_multiple_of(8);
+    let mut out = 0xba55_ed50u32.to_le_bytes().to_vec();
+    out.extend([1, 0, 16, 0]);
+    out.extend((64 + padded as u64).to_le_bytes());
+    let mut entry = [0u8; 64];
+    entry[..2].copy_from_slice(&kind.to_le_bytes());
+    entry[4] = 64;
+    entry[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
+    entry[28..32].copy_from_slice(&architecture.to_le_bytes());
+    out.extend(entry);
+    out.extend(payload);
+    out.resize(16 + 64 + padded, 0);
+    out
+}
+
+#[test]
+fn fatbins_without_an_image_for_the_device_and_junk() {
+    let _context = context();
+    assert_eq!(load_with_log(&fatbin(1, 75, PTX.as_bytes())).0, CUDA_SUCCESS);
+    assert_eq!(load_with_log(&fatbin(1, 100, PTX.as_bytes())).0, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    let (result, log) = load_with_log(&fatbin(2, 90, b"\x7fELFxxxx"));
+    assert_eq!(result, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    assert!(log.contains("PTX"), "{log}");
+    assert_eq!(load_with_log(&[0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0]).0, CUDA_ERROR_INVALID_IMAGE);
+    let mut module = 0;
+    assert_eq!(cu!(cuModuleLoadData(&mut module, std::ptr::null())), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuModuleLoad(&mut module, c"/nowhere/at/all".as_ptr())), CUDA_ERROR_FILE_NOT_FOUND);
+}
+
+#[test]
+fn damaged_images_are_refused_and_survived() {
+    let _context = context();
+    let text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry e() { ret; }\n";
+    let good = fatbin(1, 75, text.as_bytes());
+    assert_eq!(load_with_log(&good).0, CUDA_SUCCESS);
+    for at in 16..16 + 64 {
+        for value in [0, 0x41, 0x7f, 0xff] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            let (result, _) = load_with_log(&bad);
+            assert_ne!(result, CUDA_ERROR_UNKNOWN, "byte {at} = {value}");
+        }
+    }
+    // A wrapper around it, and a wrapper around nothing.
+    let mut wrapper = [0u64; 3];
+    wrapper[0] = 0x4662_43b1 | 1 << 32;
+    wrapper[1] = good.as_ptr().expose_provenance() as u64;
+    let bytes = |w: &[u64; 3]| w.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    assert_eq!(load_with_log(&bytes(&wrapper)).0, CUDA_SUCCESS);
+    wrapper[1] = 0;
+    assert_eq!(load_with_log(&bytes(&wrapper)).0, CUDA_ERROR_INVALID_IMAGE);
+    wrapper[0] = 0x4662_43b1 | 9 << 32;
+    wrapper[1] = good.as_ptr().expose_provenance() as u64;
+    assert_eq!(load_with_log(&bytes(&wrapper)).0, CUDA_ERROR_INVALID_IMAGE);
+}
+
+#[test]
+fn a_link_makes_an_image_that_loads() {
+    let _context = context();
+    let callee = ".version 7.0\n.target sm_75\n.address_size 64\n\
+        .visible .func (.param .b32 r) twice(.param .b32 x) {\n .reg .b32 %a<3>;\n ld.param.u32 %a1, [x];\n \
+        add.u32 %a2, %a1, %a1;\n st.param.b32 [r], %a2;\n ret;\n}\n";
+    let caller = ".version 7.0\n.target sm_75\n.address_size 64\n\
+        .extern .func (.param .b32 r) twice(.param .b32 x);\n\
+        .visible .entry use_it(.param .u64 out) {\n .reg .b32 %r<3>;\n .reg .b64 %d<3>;\n ld.param.u64 %d1, [out];\n \
+        mov.u32 %r1, 21;\n {\n .param .b32 p;\n st.param.b32 [p], %r1;\n .param .b32 q;\n call.uni (q), twice, (p);\n \
+        ld.param.b32 %r2, [q];\n }\n st.global.u32 [%d1], %r2;\n ret;\n}\n";
+    let (mut log, mut names) = ([0u8; 200], [5u32, 6]);
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
+    let (mut link, mut image, mut size) = (0, std::ptr::null_mut(), 0);
+    ok!(cuLinkCreate_v2(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link));
+    let add = |text: &str| {
+        let data = text.as_ptr().cast_mut().cast();
+        let none = std::ptr::null_mut::<u32>();
+        cu!(cuLinkAddData_v2(link, 1, data, text.len(), c"part".as_ptr(), 0, none, std::ptr::null_mut()))
+    };
+    assert_eq!(add(".version 7.0\n.target sm_75\nnonsense"), CUDA_ERROR_INVALID_PTX);
+    let said = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap().to_owned();
+    assert!(said.contains("line 3"), "{said}");
+    assert_eq!(add(callee), CUDA_SUCCESS);
+    assert_eq!(add(caller), CUDA_SUCCESS);
+    ok!(cuLinkComplete(link, &mut image, &mut size));
+    let bytes = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec();
+    assert_eq!(&bytes[..4], b"\x7fELF");
+    ok!(cuLinkDestroy(link));
+    assert_eq!(cu!(cuLinkComplete(link, &mut image, &mut size)), CUDA_ERROR_INVALID_HANDLE);
+    let mut module = 0;
+    ok!(cuModuleLoadData(&mut module, bytes.as_ptr().cast()));
+    let memory = alloc(4);
+    assert_eq!(launch(function(module, "use_it"), 1, 1, 0, &[memory]), CUDA_SUCCESS);
+    assert_eq!(words(memory, 1), [42]);
+}

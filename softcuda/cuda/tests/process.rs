@@ -1,0 +1,37 @@
+//! What the library does to a process that it is only loaded into, and to one that forks or exits.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "see tests/api")]
+
+mod api;
+
+use api::*;
+
+fn entries(directory: &str) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+/// One test, as it counts the threads and files of the whole process.
+#[test]
+fn loading_and_initialising_start_nothing_and_a_child_is_told() {
+    let before = (entries("/proc/self/task"), entries("/proc/self/fd"));
+    api();
+    assert_eq!((entries("/proc/self/task"), entries("/proc/self/fd")), before);
+    let context = context();
+    alloc(1 << 20);
+    ok!(cuMemGetInfo_v2(&mut 0, &mut 0));
+    assert_eq!(entries("/proc/self/task"), before.0, "no thread before there is work");
+    let stream = stream(0);
+    ok!(cuMemsetD8Async(alloc(16), 1, 16, stream));
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(entries("/proc/self/task"), before.0 + 1);
+
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let answers = (cu!(cuMemGetInfo_v2(&mut 0, &mut 0)), cu!(cuInit(0)), cu!(cuDriverGetVersion(&mut 0)));
+        let right = answers == (CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_SUCCESS);
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's calls were not refused");
+    drop(context);
+}
