@@ -1,0 +1,411 @@
+//! What each kind of parameter is on the client: how it is checked, what goes into the record, what comes back.
+
+use gpupool_protocol::api::kinds::{
+    Back, Bits, BulkIn, Context, Delete, DevicePtr, Event, Function, HandleKind, Library, Maybe, MemPool, Module, New,
+    OptOut, Out, Stream, Value, Within,
+};
+use gpupool_protocol::wire::UpChunk;
+use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire, Writer, padded};
+
+use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
+use crate::cptr::{FromC, Ptr, Raw};
+use crate::cx::Cx;
+use crate::state::objects;
+
+/// A kind of parameter, as a body gives it to a record.
+pub trait Field {
+    /// What the body gives: a value for an input, a place for an output.
+    type Arg<'a>;
+    /// The answer needs a chunk.
+    const CHUNKED: bool = false;
+    /// Bytes that [`Field::put`] writes.
+    fn len(_: &Self::Arg<'_>) -> usize {
+        0
+    }
+    /// Writes an input into the record.
+    fn put(_: &Self::Arg<'_>, _: &mut Writer<'_>) {}
+    /// Takes an output from the answer.
+    ///
+    /// # Errors
+    /// The answer is not what the worker owes.
+    fn take(_: &mut Self::Arg<'_>, _: &mut Reader<'_>) -> Result<(), BadRecord> {
+        Ok(())
+    }
+    /// The chunk that goes with the record.
+    fn chunk(_: &mut Self::Arg<'_>) -> Option<UpChunk<'static>> {
+        None
+    }
+}
+
+/// A kind of parameter, as a program gives it to an exported function.
+pub trait ClientArg: Field {
+    /// Its type over the C ABI.
+    type C: FromC + Copy;
+    /// What is kept of it until the call is over.
+    type Held;
+    /// Checks it; `extent` is what the kind needs from the other parameters.
+    ///
+    /// # Errors
+    /// CUDA's code for a wrong argument.
+    fn check(cx: Cx, c: <Self::C as FromC>::Body, extent: usize) -> Answer<Self::Held>;
+    /// Gives it to the record.
+    fn arg(held: &mut Self::Held) -> Self::Arg<'_>;
+    /// Hands an output to the program.
+    fn store(_: Self::Held) {}
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Field for $t {
+            type Arg<'a> = $t;
+            #[inline]
+            fn len(_: &$t) -> usize {
+                8
+            }
+            #[inline]
+            fn put(value: &$t, to: &mut Writer<'_>) {
+                Wire::put(value, to);
+            }
+        }
+        impl ClientArg for $t {
+            type C = $t;
+            type Held = $t;
+            #[inline]
+            fn check(_: Cx, value: $t, _: usize) -> Answer<$t> {
+                Ok(value)
+            }
+            #[inline]
+            fn arg(held: &mut $t) -> $t {
+                *held
+            }
+        }
+    )*};
+}
+integers!(u8, u16, u32, i32, u64, usize);
+
+macro_rules! numbers {
+    ($([$($g:ident),*] $kind:ty as $t:ty, $check:expr;)*) => {$(
+        impl<$(const $g: u32),*> Field for $kind {
+            type Arg<'a> = $t;
+            #[inline]
+            fn len(_: &$t) -> usize {
+                8
+            }
+            #[inline]
+            fn put(value: &$t, to: &mut Writer<'_>) {
+                Wire::put(value, to);
+            }
+        }
+        impl<$(const $g: u32),*> ClientArg for $kind {
+            type C = $t;
+            type Held = $t;
+            #[inline]
+            fn check(cx: Cx, value: $t, extent: usize) -> Answer<$t> {
+                let check: fn(Cx, $t, usize) -> bool = $check;
+                if check(cx, value, extent) { Ok(value) } else { Err(INVALID_VALUE) }
+            }
+            #[inline]
+            fn arg(held: &mut $t) -> $t {
+                *held
+            }
+        }
+    )*};
+}
+numbers! {
+    [] DevicePtr as u64, |cx, address, extent| cx.session.memory.check(address, extent as u64).is_ok();
+    [FIRST, LAST] Within<FIRST, LAST> as u32, |_, value, _| (FIRST..=LAST).contains(&value);
+    [MASK] Bits<MASK> as u32, |_, value, _| value & !MASK == 0;
+}
+
+macro_rules! handles {
+    ($($kind:ident: $table:ident;)*) => {$(
+        impl Field for $kind {
+            type Arg<'a> = u64;
+            #[inline]
+            fn len(_: &u64) -> usize {
+                8
+            }
+            #[inline]
+            fn put(handle: &u64, to: &mut Writer<'_>) {
+                to.word(*handle);
+            }
+        }
+        impl ClientArg for $kind {
+            type C = Raw<$kind>;
+            type Held = u64;
+            #[inline]
+            fn check(cx: Cx, handle: Raw<$kind>, _: usize) -> Answer<u64> {
+                cx.session.$table.get(handle.0).map(|_| handle.0).ok_or(INVALID_HANDLE)
+            }
+            #[inline]
+            fn arg(held: &mut u64) -> u64 {
+                *held
+            }
+        }
+    )*};
+}
+handles! {
+    Context: contexts;
+    Event: events;
+    Module: modules;
+    Library: libraries;
+    Function: functions;
+    MemPool: pools;
+}
+
+/// A stream as a record takes it.
+#[derive(Clone, Copy)]
+pub struct StreamArg {
+    /// What stands in the record: a handle, 0, 1 or 2.
+    pub wire: u64,
+    /// The program's stream, if it is one; what is posted with this counts as its work.
+    pub object: Option<&'static objects::Stream>,
+}
+
+impl StreamArg {
+    /// The same stream, in a record that adds no work to it.
+    pub fn quiet(self) -> Self {
+        Self { object: None, ..self }
+    }
+}
+
+/// The stream that an argument means. Else CUDA_ERROR_INVALID_HANDLE.
+#[inline]
+pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
+    match stream.0 {
+        0 => Ok(StreamArg { wire: cx.null_stream, object: None }),
+        special @ (1 | 2) => Ok(StreamArg { wire: special, object: None }),
+        handle => {
+            let object = cx.session.streams.get(handle).ok_or(INVALID_HANDLE)?;
+            Ok(StreamArg { wire: handle, object: Some(object) })
+        }
+    }
+}
+
+impl Field for Stream {
+    type Arg<'a> = StreamArg;
+    #[inline]
+    fn len(_: &StreamArg) -> usize {
+        8
+    }
+    #[inline]
+    fn put(stream: &StreamArg, to: &mut Writer<'_>) {
+        if let Some(object) = stream.object {
+            object.progress.post();
+        }
+        to.word(stream.wire);
+    }
+}
+
+impl ClientArg for Stream {
+    type C = Raw<Stream>;
+    type Held = StreamArg;
+    #[inline]
+    fn check(cx: Cx, raw: Raw<Stream>, _: usize) -> Answer<StreamArg> {
+        stream(cx, raw)
+    }
+    #[inline]
+    fn arg(held: &mut StreamArg) -> StreamArg {
+        *held
+    }
+}
+
+macro_rules! handle_words {
+    ($($kind:ident),*) => {$(
+        impl<K: HandleKind> Field for $kind<K> {
+            type Arg<'a> = u64;
+            fn len(_: &u64) -> usize {
+                8
+            }
+            fn put(handle: &u64, to: &mut Writer<'_>) {
+                to.word(*handle);
+            }
+        }
+    )*};
+}
+handle_words!(New, Delete, Maybe);
+
+/// Plain values as answers carry them.
+pub trait Plain: Copy + Default {
+    /// From the 8 bytes of an answer.
+    fn from_word(word: u64) -> Self;
+}
+
+macro_rules! plain {
+    ($($t:ty => $from:expr;)*) => {$(
+        impl Plain for $t {
+            #[inline]
+            fn from_word(word: u64) -> $t {
+                let from: fn(u64) -> $t = $from;
+                from(word)
+            }
+        }
+    )*};
+}
+plain! {
+    u32 => |w| w as u32;
+    i32 => |w| w as i32;
+    u64 => |w| w;
+    usize => |w| w as usize;
+    f32 => |w| f32::from_bits(w as u32);
+}
+
+/// An output until it can be handed to the program.
+pub struct Place<T> {
+    at: Ptr<T>,
+    value: T,
+}
+
+macro_rules! outputs {
+    ($($kind:ident, $wanted:expr;)*) => {$(
+        impl<T: Plain + 'static> Field for $kind<T> {
+            type Arg<'a> = &'a mut T;
+            #[inline]
+            fn take(place: &mut &mut T, from: &mut Reader<'_>) -> Result<(), BadRecord> {
+                **place = T::from_word(from.word()?);
+                Ok(())
+            }
+        }
+        impl<T: Plain + 'static> ClientArg for $kind<T> {
+            type C = *mut T;
+            type Held = Place<T>;
+            #[inline]
+            fn check(_: Cx, at: Ptr<T>, _: usize) -> Answer<Place<T>> {
+                let wanted: bool = $wanted;
+                if wanted && at.is_null() { Err(INVALID_VALUE) } else { Ok(Place { at, value: T::default() }) }
+            }
+            #[inline]
+            fn arg(held: &mut Place<T>) -> &mut T {
+                &mut held.value
+            }
+            #[inline]
+            fn store(held: Place<T>) {
+                held.at.set_if_wanted(held.value);
+            }
+        }
+    )*};
+}
+outputs! {
+    Out, true;
+    OptOut, false;
+}
+
+/// A value that a body lends to a record.
+pub trait Lend {
+    /// What is lent.
+    type Lent: ?Sized;
+    /// Bytes in the record.
+    fn len(lent: &Self::Lent) -> usize;
+    /// Writes it as its `Wire` does.
+    fn put(lent: &Self::Lent, to: &mut Writer<'_>);
+}
+
+impl Lend for Vec<u8> {
+    type Lent = [u8];
+    #[inline]
+    fn len(lent: &[u8]) -> usize {
+        8 + padded(lent.len())
+    }
+    #[inline]
+    fn put(lent: &[u8], to: &mut Writer<'_>) {
+        to.word(lent.len() as u64);
+        to.bytes(lent);
+    }
+}
+
+impl Lend for String {
+    type Lent = str;
+    fn len(lent: &str) -> usize {
+        <Vec<u8> as Lend>::len(lent.as_bytes())
+    }
+    fn put(lent: &str, to: &mut Writer<'_>) {
+        <Vec<u8> as Lend>::put(lent.as_bytes(), to);
+    }
+}
+
+impl<T: Lend> Field for Value<T>
+where
+    T::Lent: 'static,
+{
+    type Arg<'a> = &'a T::Lent;
+    #[inline]
+    fn len(lent: &&T::Lent) -> usize {
+        T::len(lent)
+    }
+    #[inline]
+    fn put(lent: &&T::Lent, to: &mut Writer<'_>) {
+        T::put(lent, to);
+    }
+}
+
+impl<T: Wire + 'static> Field for Back<T> {
+    type Arg<'a> = &'a mut T;
+    const CHUNKED: bool = true;
+    fn take(place: &mut &mut T, from: &mut Reader<'_>) -> Result<(), BadRecord> {
+        **place = T::get(from)?;
+        Ok(())
+    }
+}
+
+/// Bytes that go with a record: in it, or in a chunk that is filled already.
+pub enum Bulk<'a> {
+    /// A few.
+    Inline(&'a [u8]),
+    /// Many. The chunk is taken out when the record is begun.
+    Chunk {
+        /// Which chunk.
+        index: u32,
+        /// How many bytes of it.
+        length: usize,
+        /// The chunk.
+        chunk: Option<UpChunk<'static>>,
+    },
+}
+
+impl Bulk<'_> {
+    /// The bytes of a filled chunk.
+    pub fn filled(chunk: UpChunk<'static>) -> Self {
+        Bulk::Chunk { index: chunk.index(), length: chunk.len(), chunk: Some(chunk) }
+    }
+}
+
+impl Field for BulkIn {
+    type Arg<'a> = Bulk<'a>;
+    #[inline]
+    fn len(bulk: &Bulk<'_>) -> usize {
+        match bulk {
+            Bulk::Inline(bytes) => 16 + padded(bytes.len()),
+            Bulk::Chunk { .. } => 16,
+        }
+    }
+    #[inline]
+    fn put(bulk: &Bulk<'_>, to: &mut Writer<'_>) {
+        match bulk {
+            Bulk::Inline(bytes) => {
+                to.word(bytes.len() as u64);
+                to.word(0);
+                to.bytes(bytes);
+            }
+            Bulk::Chunk { index, length, .. } => {
+                to.word(*length as u64);
+                to.word(1 + u64::from(*index));
+            }
+        }
+    }
+    fn chunk(bulk: &mut Bulk<'_>) -> Option<UpChunk<'static>> {
+        match bulk {
+            Bulk::Inline(_) => None,
+            Bulk::Chunk { chunk, .. } => chunk.take(),
+        }
+    }
+}
+
+impl Field for gpupool_protocol::api::kinds::BulkOut {
+    type Arg<'a> = &'a mut [u8];
+    const CHUNKED: bool = true;
+    fn take(place: &mut &mut [u8], from: &mut Reader<'_>) -> Result<(), BadRecord> {
+        let bytes = from.bytes(place.len())?;
+        place.copy_from_slice(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! Linear copies.
+//!
+//! To the device a copy goes in pieces, each a record in the order of its stream; the bytes are taken when the call
+//! returns. From the device several pieces are under way at a time, and the call returns when all bytes are there.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+
+use cudarc::driver::sys::CUdeviceptr;
+use gpupool_protocol::api::{kinds, numbers};
+use gpupool_protocol::wire::codec::Wire;
+use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
+
+use crate::args::{Bulk, StreamArg, stream};
+use crate::code::{Answer, INVALID_VALUE};
+use crate::cptr::{Ptr, Raw};
+use crate::cx::{Cx, Pending};
+use crate::{host, output, send};
+
+/// Up to here bytes travel in the record itself.
+pub const INLINE_MAX: usize = 16 * 1024;
+/// Pieces from the device that one call has under way.
+const READS: usize = 4;
+
+type Handle = Raw<kinds::Stream>;
+
+/// Where an address points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Device memory.
+    Device,
+    /// The program's memory.
+    Host,
+}
+
+/// A linear copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Copy {
+    /// To where.
+    pub destination: u64,
+    /// What is there.
+    pub to: Side,
+    /// From where.
+    pub source: u64,
+    /// What is there.
+    pub from: Side,
+    /// How many bytes.
+    pub len: usize,
+}
+
+/// The stream that stands for none in calls that take none.
+pub fn default_stream(cx: Cx) -> StreamArg {
+    StreamArg { wire: cx.null_stream, object: None }
+}
+
+/// Which memory a unified address means.
+pub fn side(cx: Cx, address: u64) -> Side {
+    if cx.session.memory.find(address).is_some() { Side::Device } else { Side::Host }
+}
+
+/// Checks that the bytes are there, as far as that can be known.
+pub fn check(cx: Cx, address: u64, side: Side, len: usize) -> Answer {
+    match side {
+        Side::Device => cx.session.memory.check(address, len as u64),
+        Side::Host if address == 0 && len > 0 => Err(INVALID_VALUE),
+        Side::Host => Ok(()),
+    }
+}
+
+/// Carries a copy out. The addresses are checked.
+pub fn carry_out(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
+    let Copy { destination, source, len, .. } = copy;
+    match (copy.to, copy.from) {
+        (Side::Device, Side::Host) => to_device(cx, destination, source, len, stream),
+        (Side::Host, Side::Device) => {
+            let mut reads = Reads::new(cx, stream);
+            reads.read(source, destination, len)?;
+            reads.finish()
+        }
+        (Side::Device, Side::Device) => send::copy_device(cx, destination, source, len as u64, stream),
+        (Side::Host, Side::Host) => {
+            // In the stream's order: when everything before it is done.
+            send::stream_synchronize(cx, stream.quiet())?;
+            host::copy(destination, source, len);
+            Ok(())
+        }
+    }
+}
+
+fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamArg) -> Answer {
+    if len <= INLINE_MAX {
+        return send::copy_in(cx, destination, Bulk::Inline(host::bytes(source, len)), stream);
+    }
+    let link = &cx.session.link;
+    for at in (0..len).step_by(CHUNK_BYTES as usize) {
+        let piece = (len - at).min(CHUNK_BYTES as usize);
+        let mut chunk = link.chunk_up().map_err(|e| cx.session.lost(&e))?;
+        chunk.write(host::bytes(source + at as u64, piece)).map_err(|e| cx.session.lost(&e))?;
+        send::copy_in(cx, destination + at as u64, Bulk::filled(chunk), stream)?;
+    }
+    Ok(())
+}
+
+/// Copies from the device, several pieces under way.
+pub struct Reads {
+    cx: Cx,
+    stream: StreamArg,
+    /// What of the stream's work is done when these are.
+    seen: u64,
+    pending: VecDeque<(Pending, u64, usize)>,
+}
+
+impl Reads {
+    /// None yet.
+    pub fn new(cx: Cx, stream: StreamArg) -> Self {
+        let seen = stream.object.map_or(0, |object| object.progress.posted());
+        Self { cx, stream, seen, pending: VecDeque::new() }
+    }
+
+    /// Begins to copy `len` bytes to the program's memory at `destination`.
+    pub fn read(&mut self, source: u64, destination: u64, len: usize) -> Answer {
+        for at in (0..len).step_by(CHUNK_BYTES as usize) {
+            let piece = (len - at).min(CHUNK_BYTES as usize);
+            if self.pending.len() >= READS {
+                self.take_first()?;
+            }
+            self.begin(source + at as u64, destination + at as u64, piece)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, source: u64, destination: u64, len: usize) -> Answer {
+        let mut chunk = None;
+        if len > SLOT_PAYLOAD as usize {
+            // A thread that holds chunks must not wait for another one.
+            while !self.pending.is_empty() && chunk.is_none() {
+                chunk = self.cx.session.link.try_chunk_down();
+                if chunk.is_none() {
+                    self.take_first()?;
+                }
+            }
+            if chunk.is_none() {
+                chunk = Some(self.cx.session.link.chunk_down().map_err(|e| self.cx.session.lost(&e))?);
+            }
+        }
+        let stream = self.stream.wire;
+        let pending = self.cx.begin_with(numbers::copy_out, chunk, 24, |to| {
+            source.put(to);
+            (len as u64).put(to);
+            stream.put(to);
+        })?;
+        self.pending.push_back((pending, destination, len));
+        Ok(())
+    }
+
+    fn take_first(&mut self) -> Answer {
+        match self.pending.pop_front() {
+            Some((pending, destination, len)) => pending.finish_bytes(host::bytes_mut(destination, len)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for all of them.
+    pub fn finish(mut self) -> Answer {
+        while !self.pending.is_empty() {
+            self.take_first()?;
+        }
+        if let Some(object) = self.stream.object {
+            object.progress.is_done(self.seen);
+        }
+        output::take(self.cx);
+        Ok(())
+    }
+}
+
+/// Checks a linear copy and carries it out. `sync`: the call returns when a copy from pinned memory is done, as the manual
+/// demands; one from pageable memory may return when its bytes are taken.
+fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
+    cx.current()?;
+    if copy.len == 0 {
+        return Ok(());
+    }
+    check(cx, copy.destination, copy.to, copy.len)?;
+    check(cx, copy.source, copy.from, copy.len)?;
+    carry_out(cx, copy, stream)?;
+    let pinned = sync && copy.to == Side::Device && copy.from == Side::Host && cx.session.pinned.any();
+    if pinned && cx.session.pinned.find(copy.source).is_some() {
+        send::stream_synchronize(cx, stream.quiet())?;
+    }
+    Ok(())
+}
+
+pub fn cuMemcpyHtoD_v2(cx: Cx, destination: CUdeviceptr, source: Ptr<c_void>, n: usize) -> Answer {
+    let copy = Copy { destination, to: Side::Device, source: source.addr(), from: Side::Host, len: n };
+    linear(cx, copy, default_stream(cx), true)
+}
+
+pub fn cuMemcpyHtoDAsync_v2(
+    cx: Cx,
+    destination: CUdeviceptr,
+    source: Ptr<c_void>,
+    n: usize,
+    hstream: Handle,
+) -> Answer {
+    let copy = Copy { destination, to: Side::Device, source: source.addr(), from: Side::Host, len: n };
+    linear(cx, copy, stream(cx, hstream)?, false)
+}
+
+pub fn cuMemcpyDtoH_v2(cx: Cx, destination: Ptr<c_void>, source: CUdeviceptr, n: usize) -> Answer {
+    let copy = Copy { destination: destination.addr(), to: Side::Host, source, from: Side::Device, len: n };
+    linear(cx, copy, default_stream(cx), true)
+}
+
+pub fn cuMemcpyDtoHAsync_v2(
+    cx: Cx,
+    destination: Ptr<c_void>,
+    source: CUdeviceptr,
+    n: usize,
+    hstream: Handle,
+) -> Answer {
+    let copy = Copy { destination: destination.addr(), to: Side::Host, source, from: Side::Device, len: n };
+    linear(cx, copy, stream(cx, hstream)?, false)
+}
+
+pub fn cuMemcpyDtoD_v2(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer {
+    let copy = Copy { destination, to: Side::Device, source, from: Side::Device, len: n };
+    linear(cx, copy, default_stream(cx), true)
+}
+
+fn unified(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Copy {
+    Copy { destination, to: side(cx, destination), source, from: side(cx, source), len: n }
+}
+
+pub fn cuMemcpy(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer {
+    linear(cx, unified(cx, destination, source, n), default_stream(cx), true)
+}
+
+pub fn cuMemcpyAsync(
+    cx: Cx,
+    destination: CUdeviceptr,
+    source: CUdeviceptr,
+    n: usize,
+    hstream: Handle,
+) -> Answer {
+    linear(cx, unified(cx, destination, source, n), stream(cx, hstream)?, false)
+}

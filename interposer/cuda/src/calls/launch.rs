@@ -1,0 +1,247 @@
+//! Launches: checks that the driver would make, and packing of the parameters.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use gpupool_protocol::api::kinds;
+
+use crate::args::stream;
+use crate::code::{
+    Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
+};
+use crate::cptr::{Ptr, Raw};
+use crate::cx::Cx;
+use crate::session::Limits;
+use crate::state::image::Kernel;
+use crate::{host, send};
+
+type Function = Raw<kinds::Function>;
+type Stream = Raw<kinds::Stream>;
+
+/// CUlaunchConfig, with plain numbers in the places of C's handles.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: u32,
+    stream: u64,
+    attributes: u64,
+    count: u32,
+}
+
+/// CUlaunchAttribute: an id, padding, and a value of 64 bytes.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u64; 8],
+}
+
+const ATTRIBUTE_BYTES: usize = size_of::<LaunchAttribute>();
+/// More attributes than exist make no sense.
+const ATTRIBUTES_MAX: u32 = 64;
+
+/// What a launch is asked to do, besides its parameters.
+struct Launch<'a> {
+    function: Function,
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: u32,
+    stream: Stream,
+    cooperative: bool,
+    attributes: &'a [u8],
+}
+
+pub fn cuLaunchKernel(
+    cx: Cx,
+    function: Function,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    dynamic_shared: u32,
+    stream: Stream,
+    parameters: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let launch =
+        Launch { function, grid, block, dynamic_shared, stream, cooperative: false, attributes: &[] };
+    post(cx, &launch, parameters, extra)
+}
+
+pub fn cuLaunchCooperativeKernel(
+    cx: Cx,
+    function: Function,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    dynamic_shared: u32,
+    stream: Stream,
+    parameters: Ptr<*mut c_void>,
+) -> Answer {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let launch = Launch { function, grid, block, dynamic_shared, stream, cooperative: true, attributes: &[] };
+    post(cx, &launch, parameters, Ptr::of_argument(std::ptr::null_mut()))
+}
+
+pub fn cuLaunchKernelEx(
+    cx: Cx,
+    config: Ptr<LaunchConfig>,
+    function: Function,
+    parameters: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer {
+    let config = config.get()?;
+    let (rows, cooperative) = attributes(cx, &config)?;
+    let launch = Launch {
+        function,
+        grid: config.grid,
+        block: config.block,
+        dynamic_shared: config.dynamic_shared,
+        stream: Raw::new(config.stream),
+        cooperative,
+        attributes: &rows,
+    };
+    post(cx, &launch, parameters, extra)
+}
+
+/// The attributes that go with the record, and whether the launch is cooperative. None is dropped: one that is not known
+/// to be harmless is refused.
+fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<(Vec<u8>, bool)> {
+    let mut rows = Vec::new();
+    let mut cooperative = false;
+    if config.count > ATTRIBUTES_MAX || (config.count > 0 && config.attributes == 0) {
+        return Err(INVALID_VALUE);
+    }
+    let given = host::bytes(config.attributes, config.count as usize * ATTRIBUTE_BYTES);
+    for row in given.chunks_exact(ATTRIBUTE_BYTES) {
+        let number = |at: usize| u32::from_ne_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
+        match number(0) {
+            // CU_LAUNCH_ATTRIBUTE_IGNORE.
+            0 => continue,
+            // CU_LAUNCH_ATTRIBUTE_COOPERATIVE, an int.
+            2 => {
+                cooperative |= number(8) != 0;
+                continue;
+            }
+            // Events that the launch records: their handles stand at the value's start.
+            7 | 12 => {
+                let event = u64::from(number(8)) | u64::from(number(12)) << 32;
+                cx.session.events.get(event).ok_or(INVALID_HANDLE)?.progress.post();
+            }
+            // Access policy, clusters, programmatic serialization, priority, memory domains, carve-out, hints.
+            1 | 4..=6 | 8..=11 | 14 | 16..=18 => {}
+            // A synchronization policy is for streams.
+            3 => return Err(INVALID_VALUE),
+            // Updatable graph nodes, and what is newer than this library.
+            _ => return Err(NOT_SUPPORTED),
+        }
+        rows.extend_from_slice(row);
+    }
+    Ok((rows, cooperative))
+}
+
+fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*mut c_void>) -> Answer {
+    let context = cx.current()?;
+    let function = cx.session.functions.get(launch.function.0).ok_or(INVALID_HANDLE)?;
+    let kernel = function.kernel.get().ok_or(INVALID_HANDLE)?;
+    let stream = stream(cx, launch.stream)?;
+    let limits = &cx.session.device(context.device.load(Relaxed))?.limits;
+    check(limits, kernel, launch)?;
+    if i64::from(launch.dynamic_shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
+        return Err(INVALID_VALUE);
+    }
+    let mut small = [0; 256];
+    let mut large;
+    let size = kernel.block as usize;
+    let block: &mut [u8] = if size <= small.len() {
+        &mut small[..size]
+    } else {
+        large = vec![0; size];
+        &mut large
+    };
+    pack(kernel, parameters, extra, block)?;
+    let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+    let cooperative = u32::from(launch.cooperative);
+    let (shared, rows) = (launch.dynamic_shared, launch.attributes);
+    send::launch(cx, launch.function.0, gx, gy, gz, bx, by, bz, shared, stream, cooperative, rows, block)
+}
+
+/// The checks that need only the device and the kernel: what the device can never do is an invalid value, what this
+/// kernel needs too much for is "out of resources".
+fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
+    let outside = |extents: &[u32; 3], most: &[u32; 3]| {
+        extents.iter().zip(most).any(|(extent, most)| *extent == 0 || extent > most)
+    };
+    if outside(&launch.grid, &limits.grid) || outside(&launch.block, &limits.block) {
+        return Err(INVALID_VALUE);
+    }
+    let threads = launch.block.iter().map(|extent| u64::from(*extent)).product::<u64>();
+    if threads > u64::from(limits.threads) {
+        return Err(INVALID_VALUE);
+    }
+    // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK follows from its registers.
+    if kernel.attribute(0).is_some_and(|most| threads > most.max(0) as u64) {
+        return Err(LAUNCH_OUT_OF_RESOURCES);
+    }
+    if launch.cooperative && !limits.cooperative { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// Markers in `extra` (CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE).
+const END: usize = 0;
+const BUFFER: usize = 1;
+const SIZE: usize = 2;
+
+/// Fills the parameter block, from an array of pointers to the parameters or from a block of the program's.
+fn pack(kernel: &Kernel, parameters: Ptr<*mut c_void>, extra: Ptr<*mut c_void>, block: &mut [u8]) -> Answer {
+    match (parameters.is_null(), extra.is_null()) {
+        (false, false) => Err(INVALID_VALUE),
+        (true, true) if kernel.params.is_empty() => Ok(()),
+        (true, true) => Err(INVALID_VALUE),
+        (false, true) => {
+            for (at, (offset, size)) in kernel.params.iter().enumerate() {
+                let parameter = parameters.at(at).expose_provenance() as u64;
+                if parameter == 0 {
+                    return Err(INVALID_VALUE);
+                }
+                let (offset, size) = (*offset as usize, *size as usize);
+                block[offset..offset + size].copy_from_slice(host::bytes(parameter, size));
+            }
+            Ok(())
+        }
+        (true, false) => from_buffer(extra, block),
+    }
+}
+
+fn from_buffer(extra: Ptr<*mut c_void>, block: &mut [u8]) -> Answer {
+    let (mut buffer, mut size) = (0u64, None);
+    // Pairs up to the end marker; more than a few make no sense.
+    for pair in 0..4 {
+        let value = || extra.at(2 * pair + 1);
+        match extra.at(2 * pair).addr() {
+            END => break,
+            BUFFER => buffer = value().expose_provenance() as u64,
+            SIZE => size = Some(Ptr::of_argument(value().cast::<usize>()).get()?),
+            _ => return Err(INVALID_VALUE),
+        }
+    }
+    match size {
+        Some(size) if size >= block.len() && (buffer != 0 || block.is_empty()) => {
+            block.copy_from_slice(host::bytes(buffer, block.len()));
+            Ok(())
+        }
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+#[cfg(test)]
+#[path = "launch_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+//! Device memory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use cudarc::driver::sys::CUdeviceptr;
+use gpupool_protocol::api::kinds;
+
+use super::pool::handle_of;
+use crate::args::stream;
+use crate::code::{Answer, INVALID_VALUE};
+use crate::cptr::{Ptr, Raw};
+use crate::cx::Cx;
+use crate::send;
+use crate::state::memory::Origin;
+
+pub fn cuMemAlloc_v2(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize) -> Answer {
+    address.not_null()?;
+    cx.current()?;
+    if bytes == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let (mut at, mut pitch) = (0, 0);
+    send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)?;
+    cx.session.memory.add(at, bytes as u64, cx.context, Origin::Plain);
+    address.set(at)
+}
+
+pub fn cuMemAllocPitch_v2(
+    cx: Cx,
+    address: Ptr<CUdeviceptr>,
+    pitch: Ptr<usize>,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Answer {
+    let (address, pitch) = (address.not_null()?, pitch.not_null()?);
+    cx.current()?;
+    if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(INVALID_VALUE);
+    }
+    let (mut at, mut row) = (0, 0);
+    send::mem_alloc(cx, 0, 1, width as u64, height as u64, element, &mut at, &mut row)?;
+    cx.session.memory.add(at, row.saturating_mul(height as u64), cx.context, Origin::Plain);
+    pitch.set(row as usize)?;
+    address.set(at)
+}
+
+pub fn cuMemFree_v2(cx: Cx, address: CUdeviceptr) -> Answer {
+    cx.current()?;
+    if address == 0 {
+        return Ok(());
+    }
+    let range = cx.session.memory.take(address)?;
+    send::mem_free(cx.within(range.context), address).inspect_err(|_| cx.session.memory.put_back(range))
+}
+
+pub fn cuMemAllocAsync(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize, hstream: Raw<kinds::Stream>) -> Answer {
+    allocate(cx, address, bytes, 0, hstream)
+}
+
+pub fn cuMemAllocFromPoolAsync(
+    cx: Cx,
+    address: Ptr<CUdeviceptr>,
+    bytes: usize,
+    pool: Raw<kinds::MemPool>,
+    hstream: Raw<kinds::Stream>,
+) -> Answer {
+    let pool = handle_of(cx, pool)?;
+    allocate(cx, address, bytes, pool, hstream)
+}
+
+fn allocate(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize, pool: u64, hstream: Raw<kinds::Stream>) -> Answer {
+    address.not_null()?;
+    cx.current()?;
+    let stream = stream(cx, hstream)?;
+    if bytes == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let mut at = 0;
+    send::mem_alloc_async(cx, bytes as u64, pool, stream, &mut at)?;
+    let context = stream.object.map_or(cx.context, |stream| stream.context.load(Relaxed));
+    cx.session.memory.add(at, bytes as u64, context, Origin::Pooled);
+    address.set(at)
+}
+
+pub fn cuMemFreeAsync(cx: Cx, address: CUdeviceptr, hstream: Raw<kinds::Stream>) -> Answer {
+    cx.current()?;
+    let stream = stream(cx, hstream)?;
+    let range = cx.session.memory.take(address)?;
+    send::mem_free_async(cx, address, stream).inspect_err(|_| cx.session.memory.put_back(range))
+}
+
+pub fn cuMemGetAddressRange_v2(
+    cx: Cx,
+    base: Ptr<CUdeviceptr>,
+    size: Ptr<usize>,
+    address: CUdeviceptr,
+) -> Answer {
+    cx.current()?;
+    let range = cx.session.memory.range_of(address)?;
+    base.set_if_wanted(range.base);
+    size.set_if_wanted(range.size as usize);
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Streams, and waiting for them.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use gpupool_protocol::api::kinds;
+
+use crate::args::{StreamArg, stream};
+use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
+use crate::cptr::{Ptr, Raw};
+use crate::cx::Cx;
+use crate::state::watch::Board;
+use crate::{send, thread};
+
+type Handle = Raw<kinds::Stream>;
+
+/// CU_STREAM_NON_BLOCKING.
+const FLAGS: u32 = 1;
+
+pub fn cuStreamCreate(cx: Cx, out: Ptr<Handle>, flags: u32) -> Answer {
+    create(cx, out, flags, 0)
+}
+
+pub fn cuStreamCreateWithPriority(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
+    create(cx, out, flags, priority)
+}
+
+fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
+    out.not_null()?;
+    cx.current()?;
+    if flags & !FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let (handle, ()) = cx.session.streams.create(|handle, object| {
+        object.context.store(cx.context, Relaxed);
+        object.flags.store(flags, Relaxed);
+        object.priority.store(priority, Relaxed);
+        object.id.store(cx.session.new_id(), Relaxed);
+        object.progress.reset();
+        send::stream_create(cx, handle, flags, priority)
+    })?;
+    out.set(Raw::new(handle))
+}
+
+pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {
+    let handle = handle.0;
+    let destroyed = cx.session.streams.remove(handle, |object| {
+        send::stream_destroy(cx.within(object.context.load(Relaxed)), handle)
+    });
+    destroyed.unwrap_or(Err(INVALID_HANDLE))
+}
+
+/// The stream, and the call in the stream's own context. A default stream needs a current one.
+fn located(cx: Cx, handle: Handle) -> Answer<(Cx, StreamArg)> {
+    let stream = stream(cx, handle)?;
+    match stream.object {
+        Some(object) => {
+            let cx = cx.within(object.context.load(Relaxed));
+            cx.current()?;
+            Ok((cx, stream))
+        }
+        None => {
+            cx.current()?;
+            Ok((cx, stream))
+        }
+    }
+}
+
+pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
+    let (cx, stream) = located(cx, handle)?;
+    let seen = stream.object.map_or(0, |object| object.progress.posted());
+    send::stream_synchronize(cx, stream.quiet())?;
+    if let Some(object) = stream.object {
+        object.progress.is_done(seen);
+    }
+    Ok(())
+}
+
+struct OnBoard(Cx, StreamArg);
+
+impl Board for OnBoard {
+    fn ask(&self) -> Answer {
+        send::stream_query(self.0, self.1.quiet())
+    }
+    fn watch(&self, word: u32, value: u64) -> Answer {
+        send::stream_watch(self.0, self.1.quiet(), word, value)
+    }
+    fn read(&self, word: u32) -> Answer<u64> {
+        self.0.session.link.board(word).map_err(|e| self.0.session.lost(&e))
+    }
+}
+
+pub fn cuStreamQuery(cx: Cx, handle: Handle) -> Answer {
+    let (cx, stream) = located(cx, handle)?;
+    match stream.object {
+        Some(object) if cx.session.uses("board") => object.progress.query(&OnBoard(cx, stream)),
+        _ => send::stream_query(cx, stream.quiet()),
+    }
+}
+
+pub fn cuCtxSynchronize(cx: Cx) -> Answer {
+    cx.current()?;
+    // What was posted before this is done after it; the streams' counts are read first.
+    let of_context = |object: &&crate::state::objects::Stream| object.context.load(Relaxed) == cx.context;
+    let streams = cx.session.streams.iter().map(|(_, object)| object).filter(of_context);
+    let seen: Vec<_> = streams.map(|object| (object, object.progress.posted())).collect();
+    send::context_synchronize(cx)?;
+    for (object, posted) in seen {
+        object.progress.is_done(posted);
+    }
+    Ok(())
+}
+
+pub fn cuCtxSynchronize_v2(cx: Cx, context: Raw<kinds::Context>) -> Answer {
+    cuCtxSynchronize(if context.is_null() { cx } else { cx.within(context.0) })
+}
+
+pub fn cuStreamGetFlags(cx: Cx, handle: Handle, flags: Ptr<u32>) -> Answer {
+    flags.not_null()?;
+    let (_, stream) = located(cx, handle)?;
+    flags.set(stream.object.map_or(0, |object| object.flags.load(Relaxed)))
+}
+
+pub fn cuStreamGetPriority(cx: Cx, handle: Handle, priority: Ptr<i32>) -> Answer {
+    priority.not_null()?;
+    let (_, stream) = located(cx, handle)?;
+    priority.set(stream.object.map_or(0, |object| object.priority.load(Relaxed)))
+}
+
+pub fn cuStreamGetId(cx: Cx, handle: Handle, id: Ptr<u64>) -> Answer {
+    id.not_null()?;
+    let (cx, stream) = located(cx, handle)?;
+    // Default streams get numbers beside those of created ones: by context, and (stream 2) by thread.
+    let special = || u64::MAX / 2 + (cx.context << 32) + (stream.wire << 30) + u64::from(thread::lane()) * (stream.wire / 2);
+    id.set(stream.object.map_or_else(special, |object| object.id.load(Relaxed)))
+}
+
+pub fn cuStreamGetCtx(cx: Cx, handle: Handle, context: Ptr<Raw<kinds::Context>>) -> Answer {
+    context.not_null()?;
+    let (cx, _) = located(cx, handle)?;
+    context.set(Raw::new(cx.context))
+}
+
+pub fn cuStreamGetCtx_v2(
+    cx: Cx,
+    handle: Handle,
+    context: Ptr<Raw<kinds::Context>>,
+    green: Ptr<*mut c_void>,
+) -> Answer {
+    green.not_null()?;
+    cuStreamGetCtx(cx, handle, context)?;
+    green.set(std::ptr::null_mut())
+}
+
+pub fn cuStreamGetDevice(cx: Cx, handle: Handle, device: Ptr<i32>) -> Answer {
+    device.not_null()?;
+    let (cx, _) = located(cx, handle)?;
+    device.set(cx.current()?.device.load(Relaxed))
+}
+
+/// CU_STREAM_CAPTURE_STATUS_NONE: there are no graphs yet, so nothing captures.
+const NOT_CAPTURING: u32 = 0;
+
+pub fn cuStreamIsCapturing(cx: Cx, handle: Handle, status: Ptr<u32>) -> Answer {
+    status.not_null()?;
+    located(cx, handle)?;
+    status.set(NOT_CAPTURING)
+}
+
+pub fn cuStreamGetCaptureInfo(cx: Cx, handle: Handle, status: Ptr<u32>, _id: Ptr<u64>) -> Answer {
+    cuStreamIsCapturing(cx, handle, status)
+}
+
+pub fn cuStreamGetCaptureInfo_v2(
+    cx: Cx,
+    handle: Handle,
+    status: Ptr<u32>,
+    _id: Ptr<u64>,
+    _graph: Ptr<Raw<()>>,
+    _nodes: Ptr<*const Raw<()>>,
+    _count: Ptr<usize>,
+) -> Answer {
+    cuStreamIsCapturing(cx, handle, status)
+}
+
+pub fn cuStreamGetCaptureInfo_v3(
+    cx: Cx,
+    handle: Handle,
+    status: Ptr<u32>,
+    _id: Ptr<u64>,
+    _graph: Ptr<Raw<()>>,
+    _nodes: Ptr<*const Raw<()>>,
+    _edges: Ptr<*const c_void>,
+    _count: Ptr<usize>,
+) -> Answer {
+    cuStreamIsCapturing(cx, handle, status)
+}
+
+pub fn cuThreadExchangeStreamCaptureMode(_: Cx, mode: Ptr<u32>) -> Answer {
+    let wanted = mode.get()?;
+    if wanted > 2 {
+        return Err(INVALID_VALUE);
+    }
+    mode.set(thread::exchange_capture_mode(wanted))
+}
+

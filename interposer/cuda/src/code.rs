@@ -1,0 +1,44 @@
+//! Short names for the results that this crate answers with.
+
+use cudarc::driver::sys::CUresult;
+
+/// What a call's body gives: nothing, or the code that the exported function returns.
+pub type Answer<T = ()> = Result<T, CUresult>;
+
+macro_rules! codes {
+    ($($name:ident = $variant:ident;)*) => {
+        $(#[doc = concat!("`", stringify!($variant), "`.")] pub const $name: CUresult = CUresult::$variant;)*
+    };
+}
+
+codes! {
+    INVALID_VALUE = CUDA_ERROR_INVALID_VALUE;
+    OUT_OF_MEMORY = CUDA_ERROR_OUT_OF_MEMORY;
+    NOT_INITIALIZED = CUDA_ERROR_NOT_INITIALIZED;
+    DEINITIALIZED = CUDA_ERROR_DEINITIALIZED;
+    DEVICE_UNAVAILABLE = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    NO_DEVICE = CUDA_ERROR_NO_DEVICE;
+    INVALID_DEVICE = CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IMAGE = CUDA_ERROR_INVALID_IMAGE;
+    INVALID_CONTEXT = CUDA_ERROR_INVALID_CONTEXT;
+    FILE_NOT_FOUND = CUDA_ERROR_FILE_NOT_FOUND;
+    INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE;
+    NOT_FOUND = CUDA_ERROR_NOT_FOUND;
+    NOT_READY = CUDA_ERROR_NOT_READY;
+    LAUNCH_OUT_OF_RESOURCES = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    CONTEXT_IS_DESTROYED = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    HOST_MEMORY_ALREADY_REGISTERED = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    HOST_MEMORY_NOT_REGISTERED = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    NOT_PERMITTED = CUDA_ERROR_NOT_PERMITTED;
+    NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED;
+    SYSTEM_NOT_READY = CUDA_ERROR_SYSTEM_NOT_READY;
+    UNKNOWN = CUDA_ERROR_UNKNOWN;
+}
+
+/// A code that came over the wire: success, one that cuda.h knows, or UNKNOWN.
+pub fn from_wire(code: u32) -> Answer {
+    match code {
+        0 => Ok(()),
+        code => Err(cuda_abi::errors::from_code(code).unwrap_or(UNKNOWN)),
+    }
+}

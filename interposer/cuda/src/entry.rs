@@ -1,0 +1,73 @@
+//! What happens around the body of every exported function: no panic leaves it, and it can be traced.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use cudarc::driver::sys::CUresult;
+
+use crate::code::{Answer, NOT_SUPPORTED, UNKNOWN};
+use crate::log::{self, LogLevel, say};
+use crate::state::objects::lock;
+
+/// Writes a call's arguments; a function, so that it costs nothing unless it is asked for.
+pub type Arguments<'a> = &'a dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result;
+
+/// Runs a body.
+#[inline]
+pub fn run(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> CUresult {
+    if log::wants(LogLevel::Trace) {
+        return traced(name, arguments, body);
+    }
+    guarded(name, body)
+}
+
+#[inline]
+fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> CUresult {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
+        Ok(Err(code)) => code,
+        Err(panic) => panicked(name, panic.as_ref()),
+    }
+}
+
+#[cold]
+fn traced(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> CUresult {
+    let start = Instant::now();
+    let code = guarded(name, body);
+    let took = start.elapsed();
+    say!(Trace, "{name}({}) = {} in {took:?}", Shown(arguments), code as u32);
+    code
+}
+
+struct Shown<'a>(Arguments<'a>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
+    }
+}
+
+/// A defect of this library must not end the program.
+#[cold]
+fn panicked(name: &'static str, panic: &(dyn std::any::Any + Send)) -> CUresult {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    say!(Error, "{name}: a defect in gpupool, please report it: {text}");
+    UNKNOWN
+}
+
+/// What a symbol answers that exists and does nothing. Logged once a symbol.
+#[cold]
+pub fn refuse(name: &'static str) -> CUresult {
+    static SAID: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    if log::wants(LogLevel::Warn) {
+        let mut said = lock(&SAID);
+        if !said.contains(&name) {
+            said.push(name);
+            say!(Warn, "{name} is not supported: it answers CUDA_ERROR_NOT_SUPPORTED");
+        }
+    }
+    NOT_SUPPORTED
+}

@@ -1,0 +1,135 @@
+//! Every symbol of `cuda.h`, made from the call list and the symbol table.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_void};
+
+use cudarc::driver::sys::{CUdeviceptr, CUresult, CUuuid};
+use gpupool_protocol::api::kinds::{self, Bits, DevicePtr, OptOut, Out, Within, plane};
+
+use crate::args::ClientArg;
+use crate::calls;
+use crate::code::Answer;
+use crate::cptr::{FromC, Raw};
+use crate::cx::{Cx, Enter};
+use crate::entry;
+use crate::send;
+
+// In the rows of the call list these names mean handles as the client sees them; they are pointers to C.
+type CUcontext = Raw<kinds::Context>;
+type CUstream = Raw<kinds::Stream>;
+type CUevent = Raw<kinds::Event>;
+type CUmodule = Raw<kinds::Module>;
+type CUlibrary = Raw<kinds::Library>;
+type CUfunction = Raw<kinds::Function>;
+type CUkernel = Raw<kinds::Function>;
+type CUmemoryPool = Raw<kinds::MemPool>;
+type CUlinkState = Raw<calls::link::Link>;
+type CUlaunchConfig = calls::LaunchConfig;
+#[allow(non_camel_case_types)]
+type CUDA_MEMCPY2D = calls::Copy2d;
+#[allow(non_camel_case_types)]
+type CUDA_MEMCPY3D = calls::Copy3d;
+type CUgraph = Raw<()>;
+type CUgraphNode = Raw<()>;
+
+use kinds::{Event, Function, MemPool, Stream};
+
+macro_rules! per_thread {
+    (legacy) => {
+        false
+    };
+    (per_thread) => {
+        true
+    };
+}
+
+/// Writes `name: value` pairs.
+macro_rules! arguments {
+    ($($param:ident)*) => {
+        &|_f: &mut std::fmt::Formatter<'_>| {
+            $(write!(_f, concat!(" ", stringify!($param), ": {:?}"), $param)?;)*
+            Ok(())
+        }
+    };
+}
+
+macro_rules! hand_symbols {
+    ($({ $symbol:ident $mode:ident $class:ident $name:ident ($($param:ident: $ty:ty),*) })*) => {$(
+        #[doc = concat!("`", stringify!($symbol), "`: see the CUDA driver API manual.")]
+        ///
+        /// # Safety
+        /// The arguments are what the manual demands.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $symbol($($param: $ty),*) -> CUresult {
+            entry::run(stringify!($symbol), arguments!($($param)*), || {
+                let cx = Enter::enter(per_thread!($mode))?;
+                // SAFETY: the caller vouches for the arguments.
+                calls::$name(cx, $(unsafe { FromC::from_c($param) }),*)
+            })
+        }
+    )*};
+}
+
+macro_rules! auto_symbols {
+    ($({ $symbol:ident $mode:ident $class:ident $name:ident ($($param:ident: $kind:ty [$extent:expr]),*) })*) => {$(
+        #[doc = concat!("`", stringify!($symbol), "`: see the CUDA driver API manual.")]
+        ///
+        /// # Safety
+        /// The arguments are what the manual demands.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $symbol($($param: <$kind as ClientArg>::C),*) -> CUresult {
+            entry::run(stringify!($symbol), arguments!($($param)*), || -> Answer {
+                let cx = Cx::enter(per_thread!($mode))?;
+                cx.current()?;
+                // SAFETY: the caller vouches for the arguments.
+                $(let $param = unsafe { FromC::from_c($param) };)*
+                #[allow(unused_mut)]
+                let ($(mut $param,)*) = ($(<$kind as ClientArg>::check(cx, $param, $extent)?,)*);
+                send::$name(cx, $(<$kind as ClientArg>::arg(&mut $param)),*)?;
+                $(<$kind as ClientArg>::store($param);)*
+                Ok(())
+            })
+        }
+    )*};
+}
+
+gpupool_protocol::for_each_hand_symbol!(hand_symbols);
+gpupool_protocol::for_each_auto_symbol!(auto_symbols);
+
+macro_rules! functions {
+    ($({ $symbol:ident $mode:ident $class:ident $name:ident ($($rest:tt)*) })*) => {
+        &[$((stringify!($symbol), $symbol as *const c_void)),*]
+    };
+}
+
+/// Addresses that are shared between threads.
+struct Addresses(&'static [(&'static str, *const c_void)]);
+
+// SAFETY: addresses of functions, never written.
+unsafe impl Sync for Addresses {}
+
+static HAND: Addresses = Addresses(gpupool_protocol::for_each_hand_symbol!(functions));
+static AUTO: Addresses = Addresses(gpupool_protocol::for_each_auto_symbol!(functions));
+
+/// The address of an exported symbol that does something.
+pub fn address(symbol: &str) -> Option<*const c_void> {
+    let of = |addresses: &Addresses| addresses.0.iter().find(|(name, _)| *name == symbol).map(|(_, at)| *at);
+    of(&HAND).or_else(|| of(&AUTO))
+}
+
+macro_rules! refused {
+    ($prefix:tt $({ $symbol:ident $mode:ident $class:ident $name:ident ($($rest:tt)*) })*) => {
+        gpupool_protocol::for_each_auto_symbol!(refused_too $prefix $($symbol)*);
+    };
+}
+
+macro_rules! refused_too {
+    ([$path:path] $($hand:ident)* $({ $symbol:ident $mode:ident $class:ident $name:ident ($($rest:tt)*) })*) => {
+        cuda_abi::refuse_rest! { $path; $($hand)* $($symbol)* }
+    };
+}
+
+gpupool_protocol::for_each_hand_symbol!(refused [crate::entry::refuse]);

@@ -1,0 +1,229 @@
+//! The session: at most one a process, from `cuInit` to the end.
+
+mod devices;
+mod fork;
+mod start;
+mod watch;
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cudarc::driver::sys::CUresult;
+use gpupool_protocol::config::ClientConfig;
+use gpupool_protocol::wire::codec::BadRecord;
+use gpupool_protocol::wire::{ClientLink, LinkError};
+
+pub use devices::{Device, Limits};
+
+use crate::callbacks::Callbacks;
+use crate::calls::link::Link;
+use crate::code::{
+    Answer, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, OUT_OF_MEMORY,
+};
+use crate::log::say;
+use crate::output::Output;
+use crate::state::memory::Memory;
+use crate::state::objects::{Context, Event, Function, Library, Module, Pool, Stream, lock};
+use crate::state::pinned::Pinned;
+use crate::state::table::Table;
+use crate::thread;
+
+/// What the process is to this library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// No session yet.
+    Fresh,
+    /// A session.
+    Live,
+    /// The session is over and no other can begin.
+    Broken,
+    /// The child of a process with a session.
+    Child,
+    /// The process is ending.
+    Exiting,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
+static SESSION: OnceLock<Session> = OnceLock::new();
+
+/// Everything that belongs to the session.
+pub struct Session {
+    /// The way to the worker.
+    pub link: Arc<ClientLink>,
+    /// The driver's version.
+    pub driver_version: i32,
+    /// The devices that the program sees.
+    pub devices: Vec<Device>,
+    /// The configuration that it was set up with.
+    pub config: ClientConfig,
+    calls: Vec<u64>,
+    /// Contexts by handle.
+    pub contexts: Table<Context>,
+    /// Streams by handle.
+    pub streams: Table<Stream>,
+    /// Events by handle.
+    pub events: Table<Event>,
+    /// Modules by handle.
+    pub modules: Table<Module>,
+    /// Libraries by handle.
+    pub libraries: Table<Library>,
+    /// Functions and kernels by handle.
+    pub functions: Table<Function>,
+    /// Memory pools by handle.
+    pub pools: Table<Pool>,
+    /// Links under way. They live in the client only.
+    pub links: Table<Link>,
+    /// Device memory.
+    pub memory: Memory,
+    /// Pinned host memory.
+    pub pinned: Pinned,
+    /// Kernels' text.
+    pub output: Output,
+    /// Host functions.
+    pub callbacks: Callbacks,
+    ids: AtomicU64,
+}
+
+/// The live session.
+///
+/// # Errors
+/// CUDA_ERROR_NOT_INITIALIZED before `cuInit` and in the child of a process that has a session, CUDA_ERROR_DEINITIALIZED
+/// when the process is ending, and one code for ever when the session is broken.
+#[inline]
+pub fn live() -> Answer<&'static Session> {
+    let phase = PHASE.load(Acquire);
+    match SESSION.get() {
+        Some(session) if phase == Phase::Live as u8 => Ok(session),
+        _ => Err(refusal(phase)),
+    }
+}
+
+/// What a broken session answers: the device that was there cannot be reached any more.
+pub const BROKEN: CUresult = DEVICE_UNAVAILABLE;
+
+#[cold]
+fn refusal(phase: u8) -> CUresult {
+    match phase {
+        p if p == Phase::Broken as u8 => BROKEN,
+        p if p == Phase::Exiting as u8 => DEINITIALIZED,
+        _ => NOT_INITIALIZED,
+    }
+}
+
+/// `cuInit`. A failure can be tried again.
+pub fn init() -> Answer {
+    static STARTING: Mutex<()> = Mutex::new(());
+    if live().is_ok() {
+        return Ok(());
+    }
+    let _starting = lock(&STARTING);
+    match PHASE.load(Acquire) {
+        p if p == Phase::Live as u8 => Ok(()),
+        p if p == Phase::Fresh as u8 => {
+            start::start()?;
+            Ok(())
+        }
+        p => Err(refusal(p)),
+    }
+}
+
+/// Makes the session the process's one. Only under `init`'s lock.
+fn establish(session: Session) -> &'static Session {
+    let session = SESSION.get_or_init(|| session);
+    PHASE.store(Phase::Live as u8, Release);
+    session
+}
+
+/// The driver version of the session, if there is one.
+pub fn driver_version() -> Option<i32> {
+    SESSION.get().map(|session| session.driver_version)
+}
+
+/// A thread has ended.
+pub fn lane_ended(lane: u32) {
+    use gpupool_protocol::api::numbers;
+    use gpupool_protocol::wire::CallHead;
+    if let Ok(session) = live()
+        && session.answers(numbers::lane_end)
+    {
+        // On a broken link nobody keeps anything for the lane.
+        let _ = session.link.post(CallHead::new(numbers::lane_end, lane, 0), 0, |_| ());
+    }
+}
+
+/// The process begins to end: no call does anything any more.
+extern "C" fn at_exit() {
+    PHASE.store(Phase::Exiting as u8, Release);
+}
+
+impl Session {
+    /// Whether the worker answers this record.
+    #[inline]
+    pub fn answers(&self, call: u16) -> bool {
+        let (word, bit) = (usize::from(call) / 64, call % 64);
+        self.calls.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    /// A number that nothing else in this session has.
+    pub fn new_id(&self) -> u64 {
+        self.ids.fetch_add(1, Relaxed) + 1
+    }
+
+    /// The device with this ordinal. Else CUDA_ERROR_INVALID_DEVICE.
+    pub fn device(&self, ordinal: i32) -> Answer<&Device> {
+        let device = usize::try_from(ordinal).ok().and_then(|at| self.devices.get(at));
+        device.ok_or(crate::code::INVALID_DEVICE)
+    }
+
+    /// A record could not be sent, or its answer does not come.
+    #[cold]
+    pub fn lost(&self, error: &LinkError) -> CUresult {
+        match error {
+            LinkError::TooLong { .. } => INVALID_VALUE,
+            LinkError::CallbacksFull => OUT_OF_MEMORY,
+            other => {
+                self.end(&other.to_string());
+                refusal(PHASE.load(Acquire))
+            }
+        }
+    }
+
+    /// The worker sent what no worker sends.
+    #[cold]
+    pub fn bad_answer(&self, bad: BadRecord) -> CUresult {
+        let reason = LinkError::Protocol(format!("an answer that is not one: {bad}"));
+        self.link.break_with(reason.clone());
+        self.lost(&reason)
+    }
+
+    /// The session is over: from now on every call answers one code.
+    #[cold]
+    pub fn end(&self, reason: &str) {
+        let (live, broken) = (Phase::Live as u8, Phase::Broken as u8);
+        if PHASE.compare_exchange(live, broken, Release, Relaxed).is_ok() {
+            say!(Error, "the session is broken: {reason}; every CUDA call fails from now on");
+            self.link.break_with(LinkError::GivenUp(reason.into()));
+            self.callbacks.give_up();
+        }
+    }
+
+    /// An optimisation that the configuration has not switched off.
+    pub fn uses(&self, optimisation: &str) -> bool {
+        !self.config.disabled(optimisation)
+    }
+}
+
+/// CUDA_ERROR_NOT_SUPPORTED unless `condition`.
+pub fn supported(condition: bool) -> Answer {
+    if condition { Ok(()) } else { Err(NOT_SUPPORTED) }
+}
+
+/// Makes sure that host functions can be told apart from the program's threads.
+pub fn inside_callback<R>(body: impl FnOnce() -> R) -> R {
+    thread::set_in_callback(true);
+    let result = body();
+    thread::set_in_callback(false);
+    result
+}

@@ -1,0 +1,136 @@
+//! How a session begins: configuration, control connection, data connection.
+
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use cudarc::driver::sys::CUresult;
+use gpupool_protocol::config::{ClientConfig, ConfigError};
+use gpupool_protocol::control::{
+    ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, connect, host_key,
+};
+use gpupool_protocol::wire::{ClientLink, LinkError};
+
+use super::{Session, devices, establish, fork, watch};
+use crate::code::{Answer, NO_DEVICE, SYSTEM_NOT_READY};
+use crate::log::{self, say};
+use crate::state::objects::lock;
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("the data connection to pool server {server} failed: {source}; its log says why")]
+    Data { server: String, source: LinkError },
+    #[error("{0}; check the limits of this process (ulimit -u, ulimit -n)")]
+    System(#[from] std::io::Error),
+    #[error("pool server {server} offers no device that CUDA_VISIBLE_DEVICES ({wanted:?}) names; unset it, or name one of 0 to {last}")]
+    NoneVisible { server: String, wanted: String, last: usize },
+}
+
+impl StartError {
+    fn code(&self) -> CUresult {
+        match self {
+            Self::Connect(error) => crate::code::from_wire(error.cuda_code()).err().unwrap_or(NO_DEVICE),
+            Self::Data { .. } | Self::System(_) => SYSTEM_NOT_READY,
+            Self::Config(_) | Self::NoneVisible { .. } => NO_DEVICE,
+        }
+    }
+}
+
+/// Sets the session up. On failure one line on stderr says what to do, once for each reason.
+pub fn start() -> Answer {
+    set_up().map_err(|error| {
+        static SAID: Mutex<String> = Mutex::new(String::new());
+        let mut said = lock(&SAID);
+        let text = error.to_string();
+        if *said != text {
+            log::fatal(format_args!("{text}"));
+            *said = text;
+        }
+        error.code()
+    })
+}
+
+fn set_up() -> Result<(), StartError> {
+    let config = ClientConfig::load()?;
+    log::set(&config.log);
+    let deadline = Instant::now() + config.connect_timeout;
+    let mut control = connect(&config, deadline)?;
+    let opened = control.open(&config, &request(&config), deadline)?;
+    let server = control.server().to_owned();
+    let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let devices = devices::visible(&opened.snapshot, wanted.as_deref());
+    if devices.is_empty() {
+        let last = opened.snapshot.devices.len().saturating_sub(1);
+        return Err(StartError::NoneVisible { server, wanted: wanted.unwrap_or_default(), last });
+    }
+    let data = control.attach(&config, &opened, deadline)?;
+    say!(Info, "session {} at {server}: transport {}", opened.session, data.why);
+    let data_fd = data.socket.as_raw_fd();
+    let link = match data.socket {
+        DataSocket::Unix(socket) => ClientLink::shm(socket),
+        DataSocket::Tcp(socket) => ClientLink::tcp(socket),
+    };
+    let link = link.map_err(|source| StartError::Data { server, source })?;
+    let bell = watch::Bell::new()?;
+    fork::remember([control.as_raw_fd(), data_fd, bell.descriptor()]);
+    begin(config, control, opened, link, bell)
+}
+
+fn begin(
+    config: ClientConfig,
+    control: Control,
+    opened: Opened,
+    link: std::sync::Arc<ClientLink>,
+    bell: watch::Bell,
+) -> Result<(), StartError> {
+    let session = Session {
+        link,
+        driver_version: opened.snapshot.driver_version as i32,
+        devices: devices::visible(&opened.snapshot, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
+        config,
+        calls: opened.snapshot.calls.clone(),
+        contexts: Default::default(),
+        streams: Default::default(),
+        events: Default::default(),
+        modules: Default::default(),
+        libraries: Default::default(),
+        functions: Default::default(),
+        pools: Default::default(),
+        links: Default::default(),
+        memory: Default::default(),
+        pinned: Default::default(),
+        output: Default::default(),
+        callbacks: Default::default(),
+        ids: Default::default(),
+    };
+    // The thread waits for the session to be there; without a thread there is no session.
+    let watcher = watch::Watcher::start(control, bell, opened.heartbeat)?;
+    let session = establish(session);
+    watcher.watch(session);
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(fork::watch);
+    Ok(())
+}
+
+fn request(config: &ClientConfig) -> Open {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    Open {
+        client: ClientInfo {
+            program: program.unwrap_or_default(),
+            pid: std::process::id(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host_key: host_key(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        },
+        token: config.token.clone(),
+        needs: config.needs.clone(),
+        architectures: Vec::new(),
+        transports: vec![Transport::Shm, Transport::Tcp],
+    }
+}

@@ -1,0 +1,171 @@
+//! The watcher: a thread that holds the control connection, started by `cuInit`. It sleeps until the connection says
+//! something or a thread of the program has waited for long; then it asks whether the worker lives.
+//!
+//! Dead is not stopped. If *this* process was stopped (Ctrl-Z, a debugger), clocks went on without it: what has come
+//! meanwhile is read before anything is concluded, and a wait that overran by far starts anew.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use gpupool_protocol::control::{Control, Event, Heartbeat};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::Session;
+use crate::log::say;
+
+/// A wait that lasted so much longer than asked was no wait: the process was stopped.
+const STOPPED: Duration = Duration::from_millis(500);
+
+/// What a waiting thread rings.
+#[derive(Clone)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// A new one.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Its descriptor.
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn ring(&self) {
+        // Full means that it was rung already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    fn quiet(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+/// A started thread that does not yet know its session.
+pub struct Watcher {
+    session: SyncSender<&'static Session>,
+    bell: Bell,
+}
+
+impl Watcher {
+    /// Starts the thread.
+    pub fn start(control: Control, bell: Bell, heartbeat: Heartbeat) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(1);
+        let watch = Watch {
+            control,
+            bell: bell.clone(),
+            pong_within: Duration::from_millis(heartbeat.pong_within_ms.into()),
+            ping: None,
+            pings: 0,
+        };
+        std::thread::Builder::new().name("gpupool-watch".into()).spawn(move || watch.wait_for_session(&receiver))?;
+        Ok(Self { session: sender, bell })
+    }
+
+    /// Gives it the session.
+    pub fn watch(self, session: &'static Session) {
+        let bell = self.bell.clone();
+        session.link.on_long_wait(Box::new(move |_| bell.ring()));
+        let _ = self.session.send(session);
+    }
+}
+
+struct Watch {
+    control: Control,
+    bell: Bell,
+    pong_within: Duration,
+    /// The number of the ping that is not answered, and when its answer is due.
+    ping: Option<(u64, Instant)>,
+    pings: u64,
+}
+
+impl Watch {
+    fn wait_for_session(self, session: &Receiver<&'static Session>) {
+        if let Ok(session) = session.recv() {
+            let reason = self.run();
+            session.end(&reason);
+        }
+    }
+
+    /// Watches until the session is over; gives the reason.
+    fn run(mut self) -> String {
+        loop {
+            let asked = Instant::now();
+            let timeout = self.ping.map(|(_, due)| due.saturating_duration_since(asked));
+            let rung = match self.sleep(timeout) {
+                Ok(rung) => rung,
+                Err(error) => return format!("waiting on the control connection failed: {error}"),
+            };
+            if let Some(reason) = self.read() {
+                return reason;
+            }
+            if let Some((_, due)) = &mut self.ping {
+                let now = Instant::now();
+                if now > asked + timeout.unwrap_or_default() + STOPPED {
+                    *due = now + self.pong_within;
+                } else if now >= *due {
+                    return format!("the server gave no sign of life for {:?}", self.pong_within);
+                }
+            } else if rung && let Some(reason) = self.ask() {
+                return reason;
+            }
+        }
+    }
+
+    /// Sleeps until something is to be read, a waiting thread rings, or `timeout` is over. Says whether it was rung.
+    fn sleep(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bell.0.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let rung = fds[1].revents().contains(PollFlags::IN);
+        if rung {
+            self.bell.quiet();
+        }
+        Ok(rung)
+    }
+
+    /// Reads all that has come; the reason if it ends the session.
+    fn read(&mut self) -> Option<String> {
+        loop {
+            match self.control.receive() {
+                Ok(None) => return None,
+                Ok(Some(Event::Pong { n })) => {
+                    if self.ping.is_some_and(|(awaited, _)| awaited == n) {
+                        self.ping = None;
+                    }
+                }
+                Ok(Some(Event::Closed { reason })) => return Some(format!("the server ended it: {reason}")),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Some("the server closed the control connection".into());
+                }
+                Err(error) => return Some(format!("the control connection failed: {error}")),
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Option<String> {
+        self.pings += 1;
+        match self.control.send_ping(self.pings) {
+            Ok(true) => {
+                say!(Debug, "a thread has waited for long: ping {}", self.pings);
+                self.ping = Some((self.pings, Instant::now() + self.pong_within));
+                None
+            }
+            // An earlier ping has not even left: it counts as this one.
+            Ok(false) => {
+                self.ping = Some((self.pings - 1, Instant::now() + self.pong_within));
+                None
+            }
+            Err(error) => Some(format!("the control connection failed: {error}")),
+        }
+    }
+}

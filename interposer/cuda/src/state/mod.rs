@@ -1,0 +1,8 @@
+//! What the client knows of the session's objects, so that most questions need no answer from the worker.
+
+pub mod image;
+pub mod memory;
+pub mod objects;
+pub mod pinned;
+pub mod table;
+pub mod watch;

@@ -1,0 +1,128 @@
+//! The objects behind handles. All fields can be read and written by any thread at any time ([`super::table`]).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::image::{Image, Kernel};
+use super::watch::Progress;
+
+/// Locks whatever state another thread left, since no code here leaves it half changed.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A context.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// Its device's ordinal, as the program counts.
+    pub device: AtomicI32,
+    /// Flags of its creation.
+    pub flags: AtomicU32,
+    /// Whether it is its device's primary context.
+    pub primary: AtomicBool,
+    /// Whether it exists on the device: created, or (a primary one) retained.
+    pub active: AtomicBool,
+    /// What cuCtxGetId answers.
+    pub id: AtomicU64,
+    /// An error that stays (a fault of a kernel), or 0.
+    pub sticky: AtomicU32,
+}
+
+/// A stream.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// Its context.
+    pub context: AtomicU64,
+    /// CU_STREAM_NON_BLOCKING or 0.
+    pub flags: AtomicU32,
+    /// Its priority.
+    pub priority: AtomicI32,
+    /// What cuStreamGetId answers.
+    pub id: AtomicU64,
+    /// What was posted to it, and what of that is done.
+    pub progress: Progress,
+}
+
+/// An event.
+#[derive(Debug, Default)]
+pub struct Event {
+    /// Its context.
+    pub context: AtomicU64,
+    /// Flags of its creation.
+    pub flags: AtomicU32,
+    /// How often it was recorded, and which of the records are done.
+    pub progress: Progress,
+}
+
+/// A module, or the module of a library in one context.
+#[derive(Debug, Default)]
+pub struct Module {
+    /// Its context.
+    pub context: AtomicU64,
+    /// The library that it belongs to, or 0.
+    pub library: AtomicU64,
+    /// What is in it.
+    pub inside: Mutex<Inside>,
+}
+
+/// A library.
+#[derive(Debug, Default)]
+pub struct Library {
+    /// What is in it. Its variables are looked up a context.
+    pub inside: Mutex<Inside>,
+    /// Its modules, by context.
+    pub modules: Mutex<HashMap<u64, u64>>,
+}
+
+/// What is known of the inside of a module or library.
+#[derive(Debug, Default)]
+pub struct Inside {
+    /// Kernels, as the worker listed them.
+    pub image: Option<&'static Image>,
+    /// Handles of kernels that were asked for, by their index.
+    pub functions: HashMap<u32, u64>,
+    /// Variables that were asked for: address and size, by context and name.
+    pub variables: HashMap<(u64, String), (u64, u64)>,
+}
+
+/// A kernel, as `CUfunction` or `CUkernel`.
+#[derive(Debug, Default)]
+pub struct Function {
+    /// The module or library that it comes from.
+    pub owner: AtomicU64,
+    /// Whether `owner` is a library.
+    pub of_library: AtomicBool,
+    /// What the worker said of it; never null while the handle is valid.
+    pub kernel: Known,
+    /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES now.
+    pub max_dynamic_shared: AtomicI32,
+    /// Attributes that the program has set.
+    pub set: Mutex<Vec<(u32, i32)>>,
+}
+
+/// A pointer to a kernel's description, which lives as long as the process.
+#[derive(Debug, Default)]
+pub struct Known(AtomicPtr<Kernel>);
+
+impl Known {
+    /// Sets it.
+    pub fn set(&self, kernel: &'static Kernel) {
+        self.0.store(std::ptr::from_ref(kernel).cast_mut(), Relaxed);
+    }
+
+    /// The description, if one was ever set.
+    #[allow(unsafe_code)]
+    pub fn get(&self) -> Option<&'static Kernel> {
+        // SAFETY: null or from `set`, hence valid for ever and never written.
+        unsafe { self.0.load(Relaxed).as_ref() }
+    }
+}
+
+/// A memory pool.
+#[derive(Debug, Default)]
+pub struct Pool {
+    /// Its device.
+    pub device: AtomicI32,
+}

@@ -1,0 +1,151 @@
+//! Pinned host memory: ordinary page-aligned memory of this process, and ranges of the program's own that it registered.
+//! Copies from and to it are staged like any other; what the tables here give is CUDA's behaviour.
+
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::code::{
+    Answer, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY,
+};
+
+const PAGE: usize = 4096;
+
+/// A range of host memory that CUDA knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostRange {
+    /// Its first byte's address.
+    pub base: u64,
+    /// Its length as the program asked for it.
+    pub size: usize,
+    /// Flags of the call that made it.
+    pub flags: u32,
+    /// Whether the program brought the memory itself.
+    pub registered: bool,
+    /// The context that was current.
+    pub context: u64,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Pinned {
+    ranges: Mutex<BTreeMap<u64, HostRange>>,
+    /// How many ranges there are, for callers that mostly find none.
+    count: AtomicUsize,
+}
+
+impl Pinned {
+    /// Allocates; the address is a multiple of the page size.
+    pub fn allocate(&self, size: usize, flags: u32, context: u64) -> Answer<u64> {
+        if size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let whole = size.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping at an address that the kernel chooses.
+        let memory = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), whole, prot, MapFlags::PRIVATE) };
+        let base = memory.map_err(|_| OUT_OF_MEMORY)?.expose_provenance() as u64;
+        self.lock().insert(base, HostRange { base, size, flags, registered: false, context });
+        self.count.fetch_add(1, Relaxed);
+        Ok(base)
+    }
+
+    /// Frees what [`Pinned::allocate`] gave.
+    pub fn free(&self, base: u64) -> Answer {
+        let mut ranges = self.lock();
+        match ranges.get(&base) {
+            Some(range) if !range.registered => {
+                let whole = range.size.next_multiple_of(PAGE);
+                ranges.remove(&base);
+                self.count.fetch_sub(1, Relaxed);
+                // SAFETY: the mapping that `allocate` made; the program says that it has done with it.
+                let _ = unsafe { rustix::mm::munmap(ptr::with_exposed_provenance_mut(base as usize), whole) };
+                Ok(())
+            }
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    /// Registers the program's own memory.
+    pub fn register(&self, base: u64, size: usize, flags: u32, context: u64) -> Answer {
+        let end = base.checked_add(size as u64).ok_or(INVALID_VALUE)?;
+        if base == 0 || size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let mut ranges = self.lock();
+        let before = ranges.range(..end).next_back();
+        if before.is_some_and(|(_, r)| r.base + r.size as u64 > base) {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        ranges.insert(base, HostRange { base, size, flags, registered: true, context });
+        self.count.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Ends a registration.
+    pub fn unregister(&self, base: u64) -> Answer {
+        let mut ranges = self.lock();
+        match ranges.get(&base) {
+            Some(range) if range.registered => {
+                ranges.remove(&base);
+                self.count.fetch_sub(1, Relaxed);
+                Ok(())
+            }
+            _ => Err(HOST_MEMORY_NOT_REGISTERED),
+        }
+    }
+
+    /// The range that holds this address.
+    pub fn find(&self, address: u64) -> Option<HostRange> {
+        let ranges = self.lock();
+        let (_, range) = ranges.range(..=address).next_back()?;
+        (address - range.base < range.size as u64).then_some(*range)
+    }
+
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        self.count.load(Relaxed) != 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, HostRange>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_pages_and_are_freed_once() {
+        let pinned = Pinned::default();
+        assert_eq!(pinned.allocate(0, 0, 1), Err(INVALID_VALUE));
+        let base = pinned.allocate(5000, 3, 1).unwrap();
+        assert_eq!(base % PAGE as u64, 0);
+        let found = pinned.find(base + 4999).unwrap();
+        assert_eq!((found.flags, found.registered), (3, false));
+        assert!(pinned.find(base + 5000).is_none() && pinned.find(base - 1).is_none());
+        assert_eq!(pinned.unregister(base), Err(HOST_MEMORY_NOT_REGISTERED));
+        assert_eq!((pinned.free(base), pinned.free(base)), (Ok(()), Err(INVALID_VALUE)));
+        assert_eq!(pinned.allocate(usize::MAX, 0, 1), Err(OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn registrations_do_not_overlap() {
+        let pinned = Pinned::default();
+        pinned.register(0x10000, 0x1000, 0, 1).unwrap();
+        for (base, size) in [(0x10000, 1), (0x10fff, 1), (0xf000, 0x1001), (0xf000, 0x9000)] {
+            assert_eq!(pinned.register(base, size, 0, 1), Err(HOST_MEMORY_ALREADY_REGISTERED));
+        }
+        pinned.register(0x11000, 1, 0, 1).unwrap();
+        assert_eq!(pinned.free(0x10000), Err(INVALID_VALUE));
+        assert_eq!(pinned.register(u64::MAX, 2, 0, 1), Err(INVALID_VALUE));
+        pinned.unregister(0x10000).unwrap();
+        pinned.register(0x10000, 1, 0, 1).unwrap();
+    }
+}

@@ -1,0 +1,193 @@
+//! How far a stream or an event has come, as far as the client knows.
+//!
+//! Work is counted where it is posted. A synchronise, or a query that says yes, moves what is known to be done. A query
+//! of new work asks the worker once; while that says "not ready", the completion board is watched, so that polling
+//! costs plain loads.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use gpupool_protocol::wire::layout::BOARD_WORDS;
+
+use super::objects::lock;
+use crate::code::{Answer, NOT_READY, from_wire};
+
+/// Set in a board word that carries an error instead of a value.
+const ERROR_BIT: u64 = 1 << 63;
+
+/// What was posted to an object, and what of it is known to be done.
+#[derive(Debug, Default)]
+pub struct Progress {
+    posted: AtomicU64,
+    done: AtomicU64,
+    watch: Mutex<Watch>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    /// The board word of this object plus 1; 0: none yet.
+    word: u32,
+    /// The value that the word will be raised to.
+    value: u64,
+    /// What will be done then.
+    covers: u64,
+}
+
+/// What a query needs of the session.
+pub trait Board {
+    /// Asks the worker for the driver's own answer.
+    fn ask(&self) -> Answer;
+    /// Has `word` raised to `value` when all that was posted is done.
+    fn watch(&self, word: u32, value: u64) -> Answer;
+    /// Reads a word.
+    fn read(&self, word: u32) -> Answer<u64>;
+}
+
+impl Progress {
+    /// Starts anew, for a new object in the same place. Its board word, if it has one, stays with the place.
+    pub fn reset(&self) {
+        self.posted.store(0, Relaxed);
+        self.done.store(0, Relaxed);
+        lock(&self.watch).covers = 0;
+    }
+
+    /// Something is being posted.
+    #[inline]
+    pub fn post(&self) {
+        self.posted.fetch_add(1, AcqRel);
+    }
+
+    /// What was posted so far. Taken before a synchronise, it is what [`Progress::is_done`] is told afterwards.
+    pub fn posted(&self) -> u64 {
+        self.posted.load(Acquire)
+    }
+
+    /// Everything up to `posted` is done.
+    pub fn is_done(&self, posted: u64) {
+        self.done.fetch_max(posted, AcqRel);
+    }
+
+    /// Whether everything posted is known to be done.
+    pub fn idle(&self) -> bool {
+        let posted = self.posted();
+        self.done.load(Acquire) >= posted
+    }
+
+    /// Success, CUDA_ERROR_NOT_READY, or an error of the work.
+    pub fn query(&self, board: &impl Board) -> Answer {
+        let posted = self.posted();
+        if self.done.load(Acquire) >= posted {
+            return Ok(());
+        }
+        let mut watch = lock(&self.watch);
+        if watch.word != 0 && watch.covers >= posted {
+            let now = board.read(watch.word - 1)?;
+            if now & ERROR_BIT != 0 {
+                return from_wire(now as u32);
+            }
+            if now < watch.value {
+                return Err(NOT_READY);
+            }
+            self.is_done(watch.covers);
+            return Ok(());
+        }
+        match board.ask() {
+            Ok(()) => {
+                self.is_done(posted);
+                Ok(())
+            }
+            Err(NOT_READY) => {
+                // A word that carries an error (of an object that was in this place before) carries nothing else any more.
+                if watch.word == 0 || board.read(watch.word - 1)? & ERROR_BIT != 0 {
+                    watch.word = free_word().map_or(0, |word| word + 1);
+                }
+                // Without a word the next query asks again.
+                if watch.word != 0 {
+                    watch.value += 1;
+                    board.watch(watch.word - 1, watch.value)?;
+                    watch.covers = posted;
+                }
+                Err(NOT_READY)
+            }
+            other => other,
+        }
+    }
+}
+
+/// A board word that no object has.
+fn free_word() -> Option<u32> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let word = NEXT.fetch_add(1, Relaxed);
+    (word < u64::from(BOARD_WORDS)).then_some(word as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    struct Fake {
+        answer: Cell<Answer>,
+        board: Cell<u64>,
+        asked: Cell<u32>,
+        watched: RefCell<Vec<u64>>,
+    }
+
+    impl Board for Fake {
+        fn ask(&self) -> Answer {
+            self.asked.set(self.asked.get() + 1);
+            self.answer.get()
+        }
+        fn watch(&self, _word: u32, value: u64) -> Answer {
+            self.watched.borrow_mut().push(value);
+            Ok(())
+        }
+        fn read(&self, _word: u32) -> Answer<u64> {
+            Ok(self.board.get())
+        }
+    }
+
+    fn fake() -> Fake {
+        Fake { answer: Cell::new(Err(NOT_READY)), board: Cell::new(0), asked: Cell::new(0), watched: RefCell::default() }
+    }
+
+    #[test]
+    fn polling_asks_once_and_then_reads_the_board() {
+        let (progress, worker) = (Progress::default(), fake());
+        assert_eq!(progress.query(&worker), Ok(()), "nothing was posted");
+        progress.post();
+        for _ in 0..5 {
+            assert_eq!(progress.query(&worker), Err(NOT_READY));
+        }
+        assert_eq!((worker.asked.get(), worker.watched.borrow().len()), (1, 1));
+        worker.board.set(1);
+        assert_eq!(progress.query(&worker), Ok(()));
+        progress.post();
+        assert_eq!(progress.query(&worker), Err(NOT_READY), "the old watch says nothing of new work");
+        assert_eq!(*worker.watched.borrow(), [1, 2]);
+        worker.board.set(2);
+        assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 2));
+    }
+
+    #[test]
+    fn errors_on_the_board_come_out() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        worker.board.set(ERROR_BIT | 700);
+        assert_eq!(progress.query(&worker), Err(cudarc::driver::sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    }
+
+    #[test]
+    fn what_a_synchronise_has_seen_needs_no_question() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        let seen = progress.posted();
+        progress.post();
+        progress.is_done(seen);
+        assert!(!progress.idle());
+        progress.is_done(progress.posted());
+        assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 0));
+    }
+}

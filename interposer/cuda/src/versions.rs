@@ -1,0 +1,120 @@
+//! The driver's version, and which of our symbols `cuGetProcAddress` gives for a name.
+
+use std::ffi::{c_char, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use cuda_abi::symbols::{self, Refusal};
+use gpupool_protocol::config::ClientConfig;
+
+use crate::code::{Answer, INVALID_VALUE};
+use crate::cptr::Ptr;
+use crate::log::say;
+use crate::{exports, session};
+
+/// What `cuGetProcAddress_v2` says beside the address (CUdriverProcAddressQueryResult).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Status {
+    /// The address is the symbol's.
+    Found = 0,
+    /// There is no such symbol here.
+    NotFound = 1,
+    /// The symbol is newer than the version asked for.
+    TooNew = 2,
+}
+
+/// The session's driver version; before `cuInit` what the pool says to a version probe, and without an answer the
+/// newest that is known: `cuInit` will report why.
+pub fn driver() -> i32 {
+    static PROBED: OnceLock<i32> = OnceLock::new();
+    session::driver_version().unwrap_or_else(|| *PROBED.get_or_init(probe))
+}
+
+fn probe() -> i32 {
+    let newest = || symbols::ROWS.iter().map(|row| row.version).max().unwrap_or(0);
+    let config = match ClientConfig::load() {
+        Ok(config) => config,
+        Err(error) => {
+            say!(Warn, "no version probe: {error}");
+            return newest();
+        }
+    };
+    match gpupool_protocol::control::driver_version(&config) {
+        Ok(version) => version as i32,
+        Err(error) => {
+            say!(Warn, "no version probe: {error}");
+            newest()
+        }
+    }
+}
+
+/// The address for a name, with its status. A symbol that exists and is not supported is not found.
+pub fn look_up(
+    symbol: Ptr<c_char>,
+    pfn: Ptr<*mut c_void>,
+    version: i32,
+    flags: u64,
+) -> Answer<(*mut c_void, Status)> {
+    let base = symbol.text()?;
+    pfn.not_null()?;
+    Ok(match resolve(base, version, flags, driver())? {
+        Ok(address) => (address.cast_mut(), Status::Found),
+        Err(status) => (ptr::null_mut(), status),
+    })
+}
+
+/// The same as a function of its inputs alone.
+fn resolve(base: &str, version: i32, flags: u64, driver: i32) -> Answer<Result<*const c_void, Status>> {
+    match symbols::resolve(base, version, flags, driver) {
+        Ok(symbol) => Ok(exports::address(symbol).ok_or(Status::NotFound)),
+        Err(Refusal::NotFound) => Ok(Err(Status::NotFound)),
+        Err(Refusal::VersionNotSufficient) => Ok(Err(Status::TooNew)),
+        Err(Refusal::InvalidValue) => Err(INVALID_VALUE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpupool_protocol::api::SYMBOLS;
+    use std::collections::HashSet;
+
+    /// Every symbol × the versions around each that its name knows × every flag.
+    #[test]
+    fn every_symbol_at_every_version_under_every_flag() {
+        let ours: HashSet<&str> = SYMBOLS.iter().map(|s| s.symbol).collect();
+        let driver = 13050;
+        let mut asked = 0;
+        for row in &symbols::ROWS {
+            for version in symbols::rows_of(row.base).iter().flat_map(|r| [r.version - 1, r.version]).chain([driver]) {
+                for flags in [0, symbols::FLAG_LEGACY, symbols::FLAG_PER_THREAD] {
+                    asked += 1;
+                    let got = resolve(row.base, version, flags, driver).unwrap();
+                    match symbols::resolve(row.base, version, flags, driver) {
+                        Ok(symbol) if ours.contains(symbol) => {
+                            assert_eq!(got, Ok(exports::address(symbol).unwrap()), "{symbol}");
+                        }
+                        Ok(symbol) => assert_eq!(got, Err(Status::NotFound), "{symbol} is only refused"),
+                        Err(_) => assert_eq!(got, Err(Status::TooNew), "{} at {version}", row.base),
+                    }
+                }
+            }
+        }
+        assert!(asked > 3 * 685);
+    }
+
+    #[test]
+    fn addresses_of_different_declarations_differ() {
+        let calls: HashSet<_> = SYMBOLS.iter().map(|s| exports::address(s.symbol).unwrap()).collect();
+        assert_eq!(calls.len(), SYMBOLS.len());
+    }
+
+    #[test]
+    fn wrong_questions() {
+        assert_eq!(resolve("cuInit", 13060, 0, 13050), Err(INVALID_VALUE));
+        assert_eq!(resolve("cuInit", 2000, 3, 13050), Err(INVALID_VALUE));
+        assert_eq!(resolve("cuGLInit", 2000, 0, 13050), Ok(Err(Status::NotFound)));
+        assert_eq!(resolve("", 0, 0, 13050), Ok(Err(Status::NotFound)));
+    }
+}
