@@ -255,3 +255,116 @@ impl<T> HandleTable<T> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_handle_is_its_64_bits(bits: u64) {
+            match Handle::from_bits(bits) {
+                Some(handle) => prop_assert_eq!(handle.to_bits(), bits),
+                None => prop_assert!(bits <= u64::from(u32::MAX)),
+            }
+        }
+
+        /// A client that makes and gives back handles, and a worker that follows: they always agree, and what was
+        /// given back names nothing.
+        #[test]
+        fn source_and_table_agree(ops in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..300)) {
+            let source = HandleSource::new();
+            let mut table = HandleTable::new();
+            let mut live: Vec<(Handle, Result<usize, u32>)> = Vec::new();
+            let mut dead = Vec::new();
+            for (number, (op, which)) in ops.into_iter().enumerate() {
+                match op {
+                    0 => {
+                        let handle = source.make().unwrap();
+                        prop_assert!(handle.to_bits() > 2);
+                        table.insert(handle, number).unwrap();
+                        live.push((handle, Ok(number)));
+                    }
+                    1 => {
+                        let handle = source.make().unwrap();
+                        table.poison(handle, 2).unwrap();
+                        live.push((handle, Err(2)));
+                    }
+                    _ if live.is_empty() => {}
+                    _ => {
+                        let (handle, object) = live.swap_remove(which.index(live.len()));
+                        prop_assert_eq!(table.remove(handle), object.map_err(BadHandle::Poisoned));
+                        source.give_back(handle);
+                        dead.push(handle);
+                    }
+                }
+                for &(handle, object) in &live {
+                    prop_assert_eq!(table.get(handle).copied(), object.map_err(BadHandle::Poisoned));
+                    prop_assert!(table.insert(handle, 0).is_err());
+                }
+                for &handle in &dead {
+                    prop_assert_eq!(table.get(handle), Err(BadHandle::Unknown));
+                    prop_assert!(table.insert(handle, 0).is_err(), "an old generation came back");
+                }
+            }
+            prop_assert!(table.places.len() <= live.len() + dead.len());
+            prop_assert_eq!(table.iter().count(), live.iter().filter(|(_, object)| object.is_ok()).count());
+        }
+
+        #[test]
+        fn a_table_grows_by_one_at_a_time(handles in proptest::collection::vec((0u32..6, 0u32..4), 1..40)) {
+            let mut table = HandleTable::new();
+            for (index, generation) in handles {
+                let before = table.places.len();
+                let took = table.insert(Handle { index, generation }, ()).is_ok();
+                prop_assert!(!took || generation > 0);
+                prop_assert!(table.places.len() <= before + usize::from(took));
+            }
+        }
+    }
+
+    #[test]
+    fn indices_far_away_and_generation_zero_are_refused() {
+        let mut table = HandleTable::new();
+        for (index, generation) in [(1, 1), (u32::MAX, 1), (0, 0)] {
+            assert_eq!(table.insert(Handle { index, generation }, ()), Err(OutOfLine { index, generation }));
+        }
+        table.insert(Handle { index: 0, generation: 5 }, ()).unwrap();
+        table.remove(Handle { index: 0, generation: 5 }).unwrap();
+        assert!(table.accepts(Handle { index: 0, generation: 5 }).is_err());
+        assert!(table.accepts(Handle { index: 0, generation: 6 }).is_ok());
+    }
+
+    #[test]
+    fn an_index_whose_generations_are_used_up_is_retired() {
+        let source = HandleSource::new();
+        source.give_back(Handle { index: 9, generation: u32::MAX - 1 });
+        let last = source.make().unwrap();
+        assert_eq!(last, Handle { index: 9, generation: u32::MAX });
+        source.give_back(last);
+        assert_eq!(source.make(), Some(Handle { index: 0, generation: 1 }));
+    }
+
+    #[test]
+    fn threads_post_in_the_order_in_which_they_make() {
+        let source = HandleSource::new();
+        let table = Mutex::new(HandleTable::new());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let handle = source.make_with(|handle| {
+                            table.lock().unwrap().insert(handle, ()).unwrap();
+                            handle
+                        });
+                        let handle = handle.unwrap();
+                        table.lock().unwrap().remove(handle).unwrap();
+                        source.give_back(handle);
+                    }
+                });
+            }
+        });
+        assert!(table.into_inner().unwrap().places.len() <= 8);
+    }
+}

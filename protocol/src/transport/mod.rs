@@ -4,14 +4,17 @@
 //! puts pieces into the peer's copy in order, wakes the peer, and lets a thread wait until something incoming may have
 //! changed. That is all: records, slots and chunks are known only to [`crate::wire`].
 
+#![deny(unsafe_code)]
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::wire::memory::Region;
 use crate::wire::state::{LinkError, LinkState};
 
 mod frames;
 pub mod shm;
+mod spin;
 pub mod tcp;
 
 /// Something that the peer shall see. Pieces of one push, and pushes of one thread, become visible in order.
@@ -103,36 +106,4 @@ pub enum Side {
     Client,
     /// The worker.
     Worker,
-}
-
-/// How long a waiting thread spins before it sleeps. Where cores are few, the spinning thread keeps the one that it
-/// waits for from running.
-pub(crate) fn spin_time() -> Duration {
-    static MICROS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
-    Duration::from_micros(*MICROS.get_or_init(|| match cores() {
-        1 => 0,
-        2 | 3 => 20,
-        _ => 50,
-    }))
-}
-
-/// Spins on `ready` for at most `time`.
-pub(crate) fn spin(ready: &dyn Fn() -> bool, time: Duration) -> bool {
-    const LOOKS_PER_CLOCK: u32 = 32;
-    if time.is_zero() {
-        return ready();
-    }
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS_PER_CLOCK {
-            if ready() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if start.elapsed() >= time {
-            return false;
-        }
-    }
 }

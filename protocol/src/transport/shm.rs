@@ -20,12 +20,14 @@ use rustix::net::{
 };
 use rustix::thread::futex;
 
+use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
 use crate::wire::atomics::Real;
 use crate::wire::layout::{SLOTS, down, up};
 use crate::wire::memory::{Access, Region};
 use crate::wire::sleep::{change_bell, sleep_unless, someone_sleeps};
 use crate::wire::state::{LinkError, LinkState};
+use crate::wire::threads::spawn_quiet;
 
 /// How long set-up waits for the peer.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,6 +35,8 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(3);
 const LIVENESS_SLICE: Duration = Duration::from_millis(100);
 /// The same for a client thread that waits without limit (for host callbacks).
 const IDLE_SLICE: Duration = Duration::from_secs(1);
+/// An answer from a worker that is awake takes less.
+const SPIN_MIN: Duration = Duration::from_micros(2);
 /// What goes with the two file descriptors: a mark and the lengths of `up` and `down`.
 const GREETING: [u32; 4] = [u32::from_le_bytes(*b"GPUM"), crate::WIRE_VERSION, up::BYTES, down::BYTES];
 const GREETING_BYTES: usize = 16;
@@ -52,7 +56,7 @@ pub struct Shm {
     incoming: Arc<Region>,
     outgoing: Arc<Region>,
     state: Arc<LinkState>,
-    spin: Duration,
+    spin: Spin,
     started: Instant,
     /// When [`Transport::look`] last asked the socket, in ms since `started`.
     looked_ms: AtomicU64,
@@ -196,7 +200,7 @@ impl Shm {
             incoming: incoming.clone(),
             outgoing: outgoing.clone(),
             state: Arc::default(),
-            spin: super::spin_time(),
+            spin: Spin::new(SPIN_MIN),
             started: Instant::now(),
             looked_ms: AtomicU64::new(0),
         });
@@ -218,7 +222,7 @@ impl Shm {
                 shm.break_with(LinkError::Closed);
             }
         };
-        let thread = std::thread::Builder::new().name("gpupool-peer".into()).spawn(watch);
+        let thread = spawn_quiet("gpupool-peer", watch);
         thread.map(drop).map_err(|e| LinkError::system("starting the thread that watches the client", e))
     }
 
@@ -281,7 +285,7 @@ impl Transport for Shm {
         until: Option<Instant>,
     ) -> Result<bool, LinkError> {
         self.state.check()?;
-        if super::spin(ready, self.spin) {
+        if self.spin.spin(&mut || ready()) {
             return Ok(true);
         }
         let words = self.words_out(point);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::frames::{FrameReader, HEADER_BYTES, header};
+use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
 use crate::wire::layout::{down, up};
 use crate::wire::memory::{Part, Region, send_parts};
@@ -33,7 +34,7 @@ pub struct Tcp {
     incoming: Arc<Region>,
     outgoing: Arc<Region>,
     state: Arc<LinkState>,
-    spin: Duration,
+    spin: Spin,
     /// How long a receiving call waits. A client's waits are cut in pieces of that length; a worker's are not.
     receive_timeout: Option<Duration>,
     /// Frames that are to be sent; whoever holds the lock is the only one that writes to the socket.
@@ -64,7 +65,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
         state: Arc::default(),
-        spin: super::spin_time(),
+        spin: Spin::new(Duration::ZERO),
         receive_timeout,
         writer: Mutex::default(),
         baton: Mutex::new(false),
@@ -162,12 +163,12 @@ impl Tcp {
 
     /// The baton's holder reads until it is ready or its time has come.
     fn read_until(&self, ready: &dyn Fn() -> bool, until: Option<Instant>) {
-        let start = Instant::now();
-        while !ready() && self.state.broken().is_none() {
-            if !self.spin.is_zero() && start.elapsed() < self.spin {
-                self.take_incoming(false);
-                continue;
-            }
+        let stop = || ready() || self.state.broken().is_some();
+        let mut look = || stop() || (self.take_incoming(false) && stop());
+        if self.spin.spin(&mut look) {
+            return;
+        }
+        while !stop() {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return;

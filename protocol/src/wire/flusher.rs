@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use rustix::thread::futex;
 
 use super::client::{ClientLink, GATHER_TIME};
+use super::threads::spawn_quiet;
 
 const IDLE: u32 = 0;
 const ARMED: u32 = 1;
@@ -24,7 +25,7 @@ impl Flusher {
     pub fn start(link: Weak<ClientLink>) -> io::Result<Self> {
         let word = Arc::new(AtomicU32::new(IDLE));
         let theirs = word.clone();
-        std::thread::Builder::new().name("gpupool-flush".into()).spawn(move || run(&theirs, &link))?;
+        spawn_quiet("gpupool-flush", move || run(&theirs, &link))?;
         Ok(Self { word })
     }
 

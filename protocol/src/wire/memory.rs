@@ -1,4 +1,4 @@
-//! Mapped regions, and the only unsafe code of the wire.
+//! Mapped regions.
 //!
 //! The peer may change what a region holds at any time, so nothing here ever lends a reference to its bytes: they are
 //! reached through atomics, through copies, and through raw pointers that are handed to the kernel or the driver.

@@ -2,11 +2,15 @@
 //!
 //! [`client::ClientLink`] and [`worker::WorkerLink`] are the two ends, over any [`crate::transport`]. Below them, each
 //! with one subject: [`layout`] (all numbers), [`ring`] (arithmetic), [`producer`] and [`consumer`] (the two sides of
-//! the ring), [`sleep`] (the wake-up handshake), [`memory`] (regions; the only unsafe code), [`state`] (errors, waits).
+//! the ring), [`sleep`] (the wake-up handshake), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
+//! [`memory`], [`codec`] and [`threads`].
+
+#![deny(unsafe_code)]
 
 pub mod atomics;
 pub mod client;
 pub mod client_chunks;
+#[allow(unsafe_code)]
 pub mod codec;
 pub mod consumer;
 mod flusher;
@@ -17,6 +21,7 @@ pub mod producer;
 pub mod ring;
 pub mod sleep;
 pub mod state;
+pub mod threads;
 pub mod worker;
 
 pub use client::{CallHead, ClientLink, PendingCall, Reply};

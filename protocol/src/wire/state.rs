@@ -83,8 +83,6 @@ pub enum WaitKind {
     },
     /// A host callback.
     Callback,
-    /// The next record.
-    Record,
     /// Room in the socket.
     Send,
 }
@@ -116,7 +114,6 @@ impl std::fmt::Display for LongWait {
             WaitKind::ChunkDown => write!(f, "a free staging chunk from the device")?,
             WaitKind::Board { index, at_least } => write!(f, "board word {index} to reach {at_least}")?,
             WaitKind::Callback => write!(f, "a host callback")?,
-            WaitKind::Record => write!(f, "the next record")?,
             WaitKind::Send => write!(f, "room in the socket")?,
         }
         write!(f, ", for {ms} ms")
