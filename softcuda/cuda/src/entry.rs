@@ -3,7 +3,7 @@
 use crate::error::{
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, Result,
 };
-use cudarc::driver::sys::CUresult;
+use crate::launch::{self, INVALID_CONFIGURATION};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,25 +15,38 @@ const FORKED: u8 = 3;
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
 
 /// Runs a call that needs no `cuInit`.
-pub fn always(body: impl FnOnce() -> Result) -> CUresult {
+pub fn always(body: impl FnOnce() -> Result) -> u32 {
     if PHASE.load(Ordering::Relaxed) == EXITING {
-        return CUDA_ERROR_DEINITIALIZED;
+        return CUDA_ERROR_DEINITIALIZED as u32;
     }
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => CUDA_SUCCESS,
-        Ok(Err(error)) => error,
-        Err(_) => CUDA_ERROR_UNKNOWN,
-    }
+    caught(|| body().err().unwrap_or(CUDA_SUCCESS) as u32)
 }
 
 /// Runs a call that needs `cuInit` to have succeeded in this very process.
-pub fn initialised(body: impl FnOnce() -> Result) -> CUresult {
+pub fn initialised(body: impl FnOnce() -> Result) -> u32 {
+    if_ready(|| body().err().unwrap_or(CUDA_SUCCESS) as u32)
+}
+
+/// Runs a launch: as [`initialised`], with one more answer.
+pub fn launched(body: impl FnOnce() -> std::result::Result<(), launch::Refusal>) -> u32 {
+    if_ready(|| match body() {
+        Ok(()) => CUDA_SUCCESS as u32,
+        Err(launch::Refusal::Code(error)) => error as u32,
+        Err(launch::Refusal::Configuration) => INVALID_CONFIGURATION,
+    })
+}
+
+fn if_ready(body: impl FnOnce() -> u32) -> u32 {
     match PHASE.load(Ordering::Acquire) {
-        READY => always(body),
-        EXITING => CUDA_ERROR_DEINITIALIZED,
+        READY => caught(body),
+        EXITING => CUDA_ERROR_DEINITIALIZED as u32,
         // The child of a fork has neither the stream threads nor a device of its own; NVIDIA's driver says the same.
-        _ => CUDA_ERROR_NOT_INITIALIZED,
+        _ => CUDA_ERROR_NOT_INITIALIZED as u32,
     }
+}
+
+fn caught(body: impl FnOnce() -> u32) -> u32 {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUDA_ERROR_UNKNOWN as u32)
 }
 
 /// Whether this process is the child of one that had initialised the driver.

@@ -35,6 +35,8 @@ pub struct Function {
     pub kernel: Arc<engine::Kernel>,
     /// Its name, as C text.
     pub name: CString,
+    /// Whether NVIDIA's runtime loaded it; see [`crate::launch::INVALID_CONFIGURATION`].
+    pub from_runtime: bool,
     /// Shared with the `CUkernel` that it comes from, if it comes from a library.
     pub settings: Arc<Settings>,
 }

@@ -6,6 +6,7 @@ use crate::error::*;
 use crate::function::{self, Function};
 use crate::log;
 use crate::stream::Work;
+use cudarc::driver::sys::CUresult;
 use softcuda_engine as engine;
 use std::ffi::c_void;
 
@@ -13,6 +14,29 @@ use std::ffi::c_void;
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
+
+/// The raw answer to a launch with impossible dimensions, where the runtime asks: `cudaErrorInvalidConfiguration`.
+///
+/// `cuda.h` has no such number, and whoever calls the driver itself gets `CUDA_ERROR_INVALID_VALUE`. But NVIDIA's runtime
+/// 13.5 passes the driver's answer on as it is, and programs get error 9 from it (measured: of all answers only 9 becomes
+/// 9; runtime 12.9 makes 9 of `CUDA_ERROR_INVALID_VALUE` by itself). So a function that comes from a fatbin in the
+/// runtime's own wrapper is answered with 9.
+pub const INVALID_CONFIGURATION: u32 = 9;
+
+/// Why a launch is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// For one of CUDA's reasons.
+    Code(CUresult),
+    /// See [`INVALID_CONFIGURATION`].
+    Configuration,
+}
+
+impl From<CUresult> for Refusal {
+    fn from(code: CUresult) -> Self {
+        Self::Code(code)
+    }
+}
 
 /// The dimensions of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +65,16 @@ pub unsafe fn kernel(
     stream: usize,
     values: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Result {
+) -> std::result::Result<(), Refusal> {
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
     let function = function::find(f)?;
     if function.context != context.handle {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
+        return Err(CUDA_ERROR_INVALID_HANDLE.into());
+    }
+    if !shape.is_possible() {
+        let runtime = function.from_runtime;
+        return Err(if runtime { Refusal::Configuration } else { CUDA_ERROR_INVALID_VALUE.into() });
     }
     check(&context, &function, &shape)?;
     // SAFETY: the caller vouches for both arrays.
@@ -65,24 +93,35 @@ pub unsafe fn kernel(
             of_fault(&fault)
         })
     };
-    context.submit(&stream, Work::Run(Box::new(job)))
+    Ok(context.submit(&stream, Work::Run(Box::new(job)))?)
 }
 
-/// Whether a function can be launched so.
+impl Shape {
+    /// Whether the device can have such a grid and such blocks at all.
+    pub fn is_possible(&self) -> bool {
+        let within =
+            |value: &[u32; 3], most: &[u32; 3]| value.iter().zip(most).all(|(v, m)| (1..=*m).contains(v));
+        within(&self.grid, &MAX_GRID)
+            && within(&self.block, &MAX_BLOCK)
+            && self.threads() <= MAX_THREADS_PER_BLOCK
+    }
+
+    /// Threads a block.
+    fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+}
+
+/// Whether a function can be launched so, which is possible in itself.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for dimensions or shared memory that the device or the function does not allow,
+/// `CUDA_ERROR_INVALID_VALUE` for a block or shared memory that the function does not allow,
 /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES` for a block with more threads than this function's registers or bounds allow,
 /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`.
 pub fn check(context: &Context, function: &Function, shape: &Shape) -> Result {
     let kernel = &function.kernel;
-    let within =
-        |value: &[u32; 3], most: &[u32; 3]| value.iter().zip(most).all(|(v, m)| (1..=*m).contains(v));
-    if !within(&shape.grid, &MAX_GRID) || !within(&shape.block, &MAX_BLOCK) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let threads = shape.block.iter().product::<u32>();
-    if threads > MAX_THREADS_PER_BLOCK || kernel.required_block.is_some_and(|block| block != shape.block) {
+    let threads = shape.threads();
+    if kernel.required_block.is_some_and(|block| block != shape.block) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     if threads > function::max_threads(kernel) {

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::function::{Function, Settings};
-use crate::image::Texts;
+use crate::image::Image;
 use crate::module::{self, Module, Refused};
 use softcuda_engine as engine;
 use std::collections::HashMap;
@@ -19,6 +19,7 @@ pub struct Library {
     /// Its handle.
     pub handle: usize,
     parsed: engine::Module,
+    from_runtime: bool,
     /// Its kernels, in the order of the text.
     pub kernels: Vec<Arc<Kernel>>,
     by_name: HashMap<String, usize>,
@@ -48,13 +49,13 @@ pub struct Kernel {
     last: Mutex<Option<Arc<Function>>>,
 }
 
-/// `cuLibraryLoadData` of texts.
+/// `cuLibraryLoadData` of what an image holds.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn load(texts: Texts) -> std::result::Result<usize, Refused> {
+pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let device = current_device()?;
-    let parsed = module::parse(&texts)?;
+    let parsed = module::parse(&image.texts)?;
     let loaded = module::place(parsed.clone(), &device.memory)?;
     let handle = TABLES.libraries.reserve();
     let library = Arc::new_cyclic(|library| {
@@ -62,7 +63,7 @@ pub fn load(texts: Texts) -> std::result::Result<usize, Refused> {
             loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library))).collect();
         let by_name = kernels.iter().enumerate().map(|(i, k)| (k.prototype.name.clone(), i)).collect();
         let placed = Mutex::new(Placed { first: Some((device.ordinal, loaded)), modules: HashMap::new() });
-        Library { handle, parsed, kernels, by_name, placed }
+        Library { handle, parsed, from_runtime: image.wrapped, kernels, by_name, placed }
     });
     for kernel in &library.kernels {
         TABLES.kernels.add(kernel.handle, kernel.clone());
@@ -112,7 +113,7 @@ impl Library {
         };
         let settings =
             |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());
-        let module = Module::new(context, loaded, settings);
+        let module = Module::new(context, loaded, self.from_runtime, settings);
         placed.modules.insert(context.handle, module.clone());
         Ok(module)
     }

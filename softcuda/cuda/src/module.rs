@@ -7,7 +7,7 @@ use crate::current;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::function::{Function, Settings};
-use crate::image::{self, Texts};
+use crate::image::{self, Image, Texts};
 use cudarc::driver::sys::CUresult;
 use softcuda_engine as engine;
 use std::collections::HashMap;
@@ -92,6 +92,7 @@ impl Module {
     pub fn new(
         context: &Context,
         loaded: Arc<engine::Loaded>,
+        from_runtime: bool,
         settings: impl Fn(&engine::Kernel) -> Option<Arc<Settings>>,
     ) -> Arc<Module> {
         let handle = TABLES.modules.reserve();
@@ -105,6 +106,7 @@ impl Module {
                     module: handle,
                     kernel: kernel.clone(),
                     name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+                    from_runtime,
                     settings: settings(kernel).unwrap_or_else(|| Arc::new(Settings::new(kernel))),
                 })
             })
@@ -169,14 +171,14 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
     TABLES.modules.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// `cuModuleLoadData` of texts.
+/// `cuModuleLoadData` of what an image holds.
 ///
 /// # Errors
 /// [`Refused`]; no current context.
-pub fn load(texts: &Texts) -> std::result::Result<usize, Refused> {
+pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
-    let loaded = place(parse(texts)?, &context.device.memory)?;
-    Ok(Module::new(&context, loaded, |_| None).handle)
+    let loaded = place(parse(&image.texts)?, &context.device.memory)?;
+    Ok(Module::new(&context, loaded, image.wrapped, |_| None).handle)
 }
 
 /// `cuModuleUnload`: waits for the context's work first.
@@ -193,13 +195,13 @@ pub fn unload(handle: usize) -> Result {
     Ok(())
 }
 
-/// The texts of an image in a file.
+/// What an image in a file holds.
 ///
 /// # Errors
 /// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`image::read_slice`].
-pub fn read_file(path: &std::path::Path) -> Result<Texts> {
+pub fn read_file(path: &std::path::Path) -> Result<Image> {
     let bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
-    image::read_slice(&bytes)
+    Ok(Image { texts: image::read_slice(&bytes)?, wrapped: false })
 }
 
 #[cfg(test)]

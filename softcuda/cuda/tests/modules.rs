@@ -41,7 +41,8 @@ fn parameters_in_one_buffer() {
     buffer[8..].copy_from_slice(&9u32.to_le_bytes());
     let sizes = [buffer.len(), buffer.len() - 1];
     let mark = std::ptr::without_provenance_mut::<c_void>;
-    let mut extra = [mark(1), buffer.as_mut_ptr().cast(), mark(2), (&raw const sizes[0]).cast_mut().cast(), mark(0)];
+    let mut extra =
+        [mark(1), buffer.as_mut_ptr().cast(), mark(2), (&raw const sizes[0]).cast_mut().cast(), mark(0)];
     let none = std::ptr::null_mut();
     ok!(cuLaunchKernel(number, 1, 1, 1, 32, 1, 1, 0, 0, none, extra.as_mut_ptr()));
     assert_eq!(words(memory, 32), (9..41).collect::<Vec<u32>>());

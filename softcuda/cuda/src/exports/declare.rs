@@ -36,7 +36,7 @@ macro_rules! exports {
     };
 }
 
-/// One exported function.
+/// One exported function. It returns a number: a launch has an answer that is none of `CUresult`.
 macro_rules! export_one {
     ($gate:ident $symbol:ident ($($argument:ident : $type:ty),* $(,)?) [$($default:ident = $stream:expr)?] $body:block) => {
         #[doc = concat!("`", stringify!($symbol), "` of the driver API.")]
@@ -45,7 +45,7 @@ macro_rules! export_one {
         /// As CUDA demands of its caller.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cudarc::driver::sys::CUresult {
+        pub unsafe extern "C" fn $symbol($($argument: $type),*) -> u32 {
             $(let $default: usize = $stream;)?
             crate::entry::$gate(|| {
                 // SAFETY: the body follows only pointers that it found not to be null and that the caller, by CUDA's

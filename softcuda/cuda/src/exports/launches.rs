@@ -2,7 +2,7 @@
 
 use super::on;
 use crate::error::*;
-use crate::launch::{self, Shape};
+use crate::launch::{self, Refusal, Shape};
 use cudarc::driver::sys::{CUfunction, CUstream};
 use std::ffi::c_void;
 
@@ -30,7 +30,7 @@ pub struct Attribute {
 /// More attributes than exist.
 const ATTRIBUTES: u32 = 64;
 
-exports! { ($) launches_names, initialised;
+exports! { ($) launches_names, launched;
     cuLaunchKernel(
         f: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream,
         values: *mut *mut c_void, extra: *mut *mut c_void
@@ -48,9 +48,9 @@ exports! { ($) launches_names, initialised;
     cuLaunchKernelEx(
         config: *const Config, f: CUfunction, values: *mut *mut c_void, extra: *mut *mut c_void
     ) [cuLaunchKernelEx_ptsz, default] {
-        let c = config.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let c = config.as_ref().ok_or(Refusal::Code(CUDA_ERROR_INVALID_VALUE))?;
         if c.count > ATTRIBUTES || (c.count > 0 && c.attributes.is_null()) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            return Err(CUDA_ERROR_INVALID_VALUE.into());
         }
         let list = (0..c.count as usize).map(|i| {
             let attribute = &*c.attributes.add(i);

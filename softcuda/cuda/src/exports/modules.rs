@@ -20,8 +20,8 @@ exports! { ($) modules_names, initialised;
     cuModuleLoad(module: *mut CUmodule, path: *const c_char) {
         let module = out(module)?;
         current::healthy()?;
-        let texts = module::read_file(path_of(path)?)?;
-        module.set(handle(module::load(&texts).map_err(|e| e.code)?))
+        let image = module::read_file(path_of(path)?)?;
+        module.set(handle(module::load(&image).map_err(|e| e.code)?))
     }
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void) {
         let module = out(module)?;
@@ -58,7 +58,7 @@ exports! { ($) modules_names, initialised;
     ) {
         let (library, jit) = (out(library)?, Options::read(count, names, values)?);
         check_library_options(options, options_count)?;
-        library.set(handle(reported(&jit, || library::load(image::read(image)?))?))
+        library.set(handle(reported(&jit, || library::load(&image::read(image)?))?))
     }
     cuLibraryLoadFromFile(
         library: *mut CUlibrary, path: *const c_char, names: *mut u32, values: *mut *mut c_void, count: u32,
@@ -67,7 +67,7 @@ exports! { ($) modules_names, initialised;
         let (library, jit) = (out(library)?, Options::read(count, names, values)?);
         check_library_options(options, options_count)?;
         let path = path_of(path)?;
-        library.set(handle(reported(&jit, || library::load(module::read_file(path)?))?))
+        library.set(handle(reported(&jit, || library::load(&module::read_file(path)?))?))
     }
     cuLibraryUnload(library: CUlibrary) { library::unload(library.addr()) }
     cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) {

@@ -20,6 +20,15 @@ const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 /// PTX texts that make up one module, in the order in which they were given.
 pub type Texts = Vec<String>;
 
+/// What an image holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its PTX.
+    pub texts: Texts,
+    /// Whether it came in the wrapper that the compiler makes and only NVIDIA's runtime hands over.
+    pub wrapped: bool,
+}
+
 /// The PTX of an image at an address.
 ///
 /// # Errors
@@ -28,12 +37,14 @@ pub type Texts = Vec<String>;
 ///
 /// # Safety
 /// `image` is readable as far as its own headers say, as `cuModuleLoadData` demands.
-pub unsafe fn read(image: *const c_void) -> Result<Texts> {
+pub unsafe fn read(image: *const c_void) -> Result<Image> {
     if image.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: every image has at least 4 bytes; a text as short as that ends with a zero within them.
-    match unsafe { first_word(image) } {
+    let word = unsafe { first_word(image) };
+    let wrapped = word == WRAPPER;
+    let texts = match word {
         // SAFETY: the caller vouches for a wrapper with its fields.
         WRAPPER => unsafe { wrapper(image.cast()) },
         // SAFETY: the caller vouches for what the header says.
@@ -46,7 +57,8 @@ pub unsafe fn read(image: *const c_void) -> Result<Texts> {
             Ok(vec![text.to_str().map_err(|_| CUDA_ERROR_INVALID_IMAGE)?.to_owned()])
         }
         _ => Err(CUDA_ERROR_INVALID_IMAGE),
-    }
+    }?;
+    Ok(Image { texts, wrapped })
 }
 
 /// The PTX of an image whose length is known (a file).
@@ -187,6 +199,6 @@ mod tests {
 
     fn unsafe_read(bytes: &[u8]) -> Result<Texts> {
         // SAFETY: the tests' images end within themselves.
-        unsafe { super::read(bytes.as_ptr().cast()) }
+        unsafe { super::read(bytes.as_ptr().cast()) }.map(|image| image.texts)
     }
 }
