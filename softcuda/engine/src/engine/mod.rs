@@ -52,6 +52,8 @@ pub(crate) struct Grid {
     local: u32,
     stack: usize,
     max_resident: u64,
+    /// Cooperative groups keep the barrier of the grid in it; 0 if the launch is not cooperative.
+    workspace: u64,
     state: Mutex<GridState>,
     finished: Condvar,
 }
@@ -114,11 +116,23 @@ impl Engine {
         self.pool.run(&grid)
     }
 
+    /// Compiles a kernel now, if it has not been: else the first launch does.
+    ///
+    /// # Errors
+    /// As [`Engine::run`] would give.
+    pub fn prepare(&self, kernel: &Kernel) -> Result<(), Fault> {
+        self.code(kernel).map(drop)
+    }
+
+    fn code(&self, kernel: &Kernel) -> Result<Arc<Code>, Fault> {
+        let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
+        let generator = self.generator.get_or_init(Clif::new).as_ref();
+        kernel.code(generator.map_err(internal)?).map_err(|e| internal(&e))
+    }
+
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
         let total = check(kernel, launch)?;
-        let generator = self.generator.get_or_init(Clif::new).as_ref();
-        let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
-        let code = kernel.code(generator.map_err(internal)?).map_err(|e| internal(&e))?;
+        let code = self.code(kernel)?;
         let threads = launch.block.iter().product::<u32>();
         let max_resident = u64::from(self.max_resident_blocks(kernel, threads, launch.dynamic_shared));
         if launch.cooperative && total > max_resident {
@@ -135,6 +149,7 @@ impl Engine {
             let what = format!("{}: a thread needs {need} bytes of stack", kernel.name);
             return Err(Fault::new(FaultKind::OutOfResources, what));
         };
+        let workspace = if launch.cooperative { self.workspace(kernel)? } else { 0 };
         let mut params = launch.params.clone();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
         Ok(Grid {
@@ -152,9 +167,20 @@ impl Engine {
             local: kernel.local_bytes.next_multiple_of(16),
             stack,
             max_resident,
+            workspace,
             state: Mutex::new(GridState { total, ..GridState::default() }),
             finished: Condvar::new(),
         })
+    }
+
+    /// {size, barrier}, as the cooperative groups of CUDA's headers expect it, with the barrier at 0.
+    fn workspace(&self, kernel: &Kernel) -> Result<u64, Fault> {
+        let Ok(addr) = self.memory.alloc_scratch(64) else {
+            let what = format!("{}: no memory for the grid's barrier", kernel.name);
+            return Err(Fault::new(FaultKind::OutOfResources, what));
+        };
+        self.memory.write_scratch(addr, &[64, 0, 0, 0, 0, 0, 0, 0]);
+        Ok(addr)
     }
 
     /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. At most 1 MiB is
@@ -175,6 +201,14 @@ impl Engine {
     /// they can be stopped: a wait, or the end of a block.
     pub fn cancel(&self) {
         self.pool.cancel();
+    }
+}
+
+impl Drop for Grid {
+    fn drop(&mut self) {
+        if self.workspace != 0 {
+            self.memory.free_scratch(self.workspace);
+        }
     }
 }
 

@@ -403,6 +403,7 @@ impl Pool {
             smid: 0,
             nsmid: self.workers as u32,
             grid_id: grid.id,
+            workspace: grid.workspace,
             rest: std::ptr::null_mut(),
         });
         let kernel = grid.code.entries[0];

@@ -118,6 +118,8 @@ pub enum Sreg {
     Tid(u8), Ntid(u8), Ctaid(u8), Nctaid(u8), LaneId, WarpId, NWarpId, SmId, NSmId, GridId,
     LaneMaskEq, LaneMaskLe, LaneMaskLt, LaneMaskGe, LaneMaskGt, Clock, ClockHi, Clock64, GlobalTimer, GlobalTimerLo, GlobalTimerHi,
     DynamicSmemSize, TotalSmemSize, WarpSize, Zero, One,
+    /// Upper and lower half of the address of the grid workspace, which only cooperative launches have.
+    WorkspaceHi, WorkspaceLo,
 }
 
 /// What a symbol stands for.

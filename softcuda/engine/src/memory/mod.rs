@@ -180,7 +180,19 @@ impl Memory {
 
     /// Gives an allocation back. `false`: `addr` is not the base of a live one.
     pub fn free(&self, addr: u64) -> bool {
+        self.give(addr, false)
+    }
+
+    /// Gives memory from [`Memory::alloc_scratch`] back.
+    pub(crate) fn free_scratch(&self, addr: u64) {
+        self.give(addr, true);
+    }
+
+    fn give(&self, addr: u64, scratch: bool) -> bool {
         let mut s = self.state();
+        if s.live.get(&addr).is_none_or(|a| a.scratch != scratch) {
+            return false;
+        }
         let Some(a) = s.live.remove(&addr) else { return false };
         if !a.scratch {
             s.used -= a.size;
@@ -265,6 +277,14 @@ impl Memory {
             map::copy_in(addr, from);
         }
         ok
+    }
+
+    /// Writes to memory from [`Memory::alloc_scratch`].
+    pub(crate) fn write_scratch(&self, addr: u64, from: &[u8]) {
+        let known = self.state().live.get(&addr).is_some_and(|a| a.scratch && a.room >= from.len() as u64);
+        if known {
+            map::copy_in(addr, from);
+        }
     }
 
     /// Sets `count` elements at `addr` to `pattern` (1, 2 or 4 bytes in `cuMemsetD8/16/32`). `false`, with nothing set: not

@@ -61,6 +61,9 @@ fn special(name: &str, part: Option<&str>) -> Option<Sreg> {
         ("%globaltimer_hi", None) => Sreg::GlobalTimerHi,
         ("%dynamic_smem_size", None) => Sreg::DynamicSmemSize,
         ("%total_smem_size", None) => Sreg::TotalSmemSize,
+        // How cooperative groups find the barrier of the grid.
+        ("%envreg1", None) => Sreg::WorkspaceHi,
+        ("%envreg2", None) => Sreg::WorkspaceLo,
         ("WARP_SZ", None) => Sreg::WarpSize,
         _ => return None,
     })

@@ -48,6 +48,8 @@ pub struct Block {
     pub smid: u32,
     pub nsmid: u32,
     pub grid_id: u64,
+    /// Address of the workspace of a cooperative grid, else 0.
+    pub workspace: u64,
     /// Not read by generated code: the rest of the block.
     pub rest: *mut super::block::Rest,
 }

@@ -373,6 +373,8 @@ impl Emit<'_> {
             Sreg::GridId => {
                 return (self.block_field(types::I64, offset_of!(BlockContext, grid_id)), Class::I64);
             }
+            Sreg::WorkspaceHi => self.block_field(w, offset_of!(BlockContext, workspace) + 4),
+            Sreg::WorkspaceLo => self.block_field(w, offset_of!(BlockContext, workspace)),
             Sreg::LaneId => self.lane(),
             Sreg::WarpId => {
                 let (t, five) = (self.thread_field(w, offset_of!(Thread, linear)), self.imm(w, 5));

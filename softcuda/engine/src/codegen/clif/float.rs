@@ -237,6 +237,21 @@ impl Emit<'_> {
         self.b.ins().icmp(int_cc(cmp, ty.signed()), x, y)
     }
 
+    /// A comparison of pairs of 16-bit floats: the lower ones, the upper ones.
+    pub fn compare_pair(&mut self, cmp: Cmp, ty: Ty, a: &Opd, b: &Opd) -> [Value; 2] {
+        let part = if ty == Ty::F16x2 { Ty::F16 } else { Ty::Bf16 };
+        let (x, y) = (self.value(Ty::B32, a), self.value(Ty::B32, b));
+        [0, 16].map(|n| {
+            let n = self.imm(types::I32, n);
+            let [x, y] = [x, y].map(|v| {
+                let v = self.b.ins().ushr(v, n);
+                let v = self.fit(v, Class::I32, Class::I16, false);
+                self.half_to_f32(part, v)
+            });
+            self.b.ins().fcmp(float_cc(cmp), x, y)
+        })
+    }
+
     /// `p bool c`.
     pub fn combine(&mut self, p: Value, with: Option<&(BoolOp, Opd)>) -> Value {
         let Some((op, c)) = with else { return p };

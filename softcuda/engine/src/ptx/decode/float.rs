@@ -179,9 +179,6 @@ fn bool_op(m: &mut Mods) -> Option<BoolOp> {
 }
 
 fn comparable(cmp: Cmp, ty: Ty) -> bool {
-    if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
-        return false;
-    }
     match cmp {
         Cmp::Eq | Cmp::Ne => ty != Ty::Pred && ty != Ty::B128,
         Cmp::Lt | Cmp::Le | Cmp::Gt | Cmp::Ge => ty.float() || ty.integer(),
@@ -225,7 +222,13 @@ pub fn set(b: &mut Body, mut m: Mods) -> Result<()> {
     let to = m.ty(b)?;
     let ty = m.ty(b)?;
     m.end(b)?;
-    if !comparable(cmp, ty) || !matches!(to, Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16) {
+    let pair = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
+    let fits = if pair {
+        to == ty || matches!(to, Ty::U32 | Ty::S32)
+    } else {
+        matches!(to, Ty::U16 | Ty::S16 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16 | Ty::Bf16)
+    };
+    if !comparable(cmp, ty) || !fits {
         return m.unsupported(b);
     }
     let d = b.dest(to.class())?;

@@ -121,7 +121,8 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "call" => control::call(b, m),
         "ret" | "exit" => control::leave(b, m),
         "trap" => plain(b, &m, Op::Trap),
-        "brkpt" | "pmevent" => control::nothing(b, m),
+        // Launches never overlap what they depend on here.
+        "brkpt" | "pmevent" | "griddepcontrol" => control::nothing(b, m),
         "nanosleep" => control::nanosleep(b, m),
         "bar" | "barrier" => warp::barrier(b, m),
         "shfl" => warp::shuffle(b, m),
