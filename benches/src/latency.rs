@@ -1,6 +1,7 @@
 //! `pool-bench latency`: runs of every variant in turn, and the table of their medians.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -74,15 +75,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for bare in bares {
         commands.push((format!("raw {}", bare.name()), programs.raw_command(*bare, arguments)));
     }
+    let terminal = std::io::stderr().is_terminal();
     let mut runs: BTreeMap<String, Vec<Run>> = BTreeMap::new();
     for round in 1..=arguments.runs {
         for (name, command) in &mut commands {
-            eprint!("\rrun {round} of {}: {name}        ", arguments.runs);
+            if terminal {
+                eprint!("\rrun {round} of {}: {name}        ", arguments.runs);
+            }
             let run = run_once(command).with_context(|| format!("measuring {name}"))?;
             runs.entry(name.clone()).or_default().push(run);
         }
     }
-    eprintln!("\r{:40}\r", "");
+    if terminal {
+        eprint!("\r{:40}\r", "");
+    }
     let report = Report {
         machine: machine(),
         device: runs.values().flatten().find_map(|run| run.device.clone()).unwrap_or_default(),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::measure::{Effort, times};
 use crate::report::{COPY_BYTES, Measure, Run, Times};
@@ -47,6 +48,7 @@ impl Bare {
 
 /// Measures a bare transport once: a ping-pong, and 64 MiB one way.
 pub fn measure(transport: Bare, quick: bool) -> anyhow::Result<Run> {
+    bind_to_processor(0)?;
     let (ping_pong, bulk) = match transport {
         Bare::Shm => (shared_ping_pong(quick)?, memory_copy(quick)?),
         Bare::Tcp => tcp(quick)?,
@@ -95,6 +97,7 @@ fn shared_ping_pong(quick: bool) -> anyhow::Result<Times> {
 
 /// The other side of the ping-pong: answers every number with the same number.
 pub fn peer_shm(fd: i32) -> anyhow::Result<()> {
+    bind_to_processor(1)?;
     let page = Page::inherited(fd)?;
     let mut last = 0;
     loop {
@@ -145,8 +148,13 @@ fn tcp(quick: bool) -> anyhow::Result<(Times, Times)> {
 
 /// The other side of the TCP measurements: sends messages back, swallows bulk and acknowledges it.
 pub fn peer_tcp(address: SocketAddr) -> anyhow::Result<()> {
+    bind_to_processor(1)?;
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
+    answer_tcp(&mut socket)
+}
+
+fn answer_tcp(socket: &mut TcpStream) -> anyhow::Result<()> {
     let mut message = [0u8; MESSAGE];
     let mut bulk = vec![0u8; COPY_BYTES];
     loop {
@@ -173,6 +181,20 @@ fn peer(arguments: &[&str]) -> anyhow::Result<Child> {
     Command::new(own).args(arguments).stdin(Stdio::null()).spawn().context("cannot start the peer process")
 }
 
+/// Binds this process to one of its processors: the measuring process to the first, its peer to the second. Left to the
+/// scheduler, both at times share one, and then it is the scheduler's time slice that is measured.
+fn bind_to_processor(number: usize) -> anyhow::Result<()> {
+    let allowed = sched_getaffinity(None).context("cannot ask for this process's processors")?;
+    let processor = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).nth(number);
+    // With a single processor there is nothing to choose.
+    if let (2.., Some(processor)) = (allowed.count(), processor) {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).context("cannot bind this process to a processor")?;
+    }
+    Ok(())
+}
+
 fn finish(peer: &mut Child) -> anyhow::Result<()> {
     let status = peer.wait()?;
     ensure!(status.success(), "the peer process ended with {status}");
@@ -193,7 +215,7 @@ mod tests {
     fn tcp_peer_echoes_and_acknowledges() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let peer = std::thread::spawn(move || peer_tcp(address));
+        let peer = std::thread::spawn(move || answer_tcp(&mut TcpStream::connect(address)?));
         let (mut socket, _) = listener.accept().unwrap();
         let mut message = [PING; MESSAGE];
         message[63] = 77;
