@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How a program ended, and what it wrote.
-#[derive(Debug)]
 pub struct Outcome {
     /// Its exit status.
     pub status: ExitStatus,
@@ -22,11 +21,19 @@ pub struct Outcome {
     pub took: Duration,
 }
 
+/// For the messages of failed tests: what was written stands there as it was written.
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Outcome { status, stdout, stderr, took } = self;
+        write!(f, "{status} after {took:?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
+    }
+}
+
 impl Outcome {
     /// The program exited with 0 and its last line on stdout is `line`.
     #[track_caller]
     pub fn expect_last_line(&self, line: &str) {
-        assert!(self.status.success() && self.stdout.lines().last() == Some(line), "{self:#?}");
+        assert!(self.status.success() && self.stdout.lines().last() == Some(line), "{self:?}");
     }
 }
 
@@ -91,7 +98,7 @@ impl Running {
                         RecvTimeoutError::Disconnected => "was never printed",
                     };
                     let outcome = self.kill();
-                    panic!("a line that starts with '{start}' {why}: {outcome:#?}");
+                    panic!("a line that starts with '{start}' {why}: {outcome:?}");
                 }
             }
         }
@@ -114,7 +121,7 @@ impl Running {
             }
             if Instant::now() > deadline {
                 let outcome = self.kill();
-                panic!("still running after {limit:?}: {outcome:#?}");
+                panic!("still running after {limit:?}: {outcome:?}");
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -105,9 +105,9 @@ fn a_wrong_token_is_refused() {
         command.env("GPUPOOL_TOKEN", WRONG);
         let outcome = run(command, LIMIT);
         let code = outcome.stdout.split_whitespace().nth(1).unwrap_or_default();
-        assert!(["100", "802"].contains(&code), "{outcome:#?}");
-        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
-        assert!(outcome.stderr.contains("token"), "{outcome:#?}");
+        assert!(["100", "802"].contains(&code), "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+        assert!(outcome.stderr.contains("token"), "{outcome:?}");
     }
     assert!(!server.log().contains(WRONG), "the log holds a token:\n{}", server.log());
 }

@@ -23,9 +23,9 @@ fn init(server: &str, time_out_ms: Option<&str>) -> (Outcome, Duration) {
     }
     let outcome = run(command, Duration::from_secs(30));
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    assert!(words.len() == 5 && words[0] == "cuInit", "{outcome:#?}");
-    assert!(REFUSALS.contains(&words[1]), "cuInit gave {}: {outcome:#?}", words[1]);
-    assert_ne!(words[4], "0", "cuDeviceGetCount succeeded without a device: {outcome:#?}");
+    assert!(words.len() == 5 && words[0] == "cuInit", "{outcome:?}");
+    assert!(REFUSALS.contains(&words[1]), "cuInit gave {}: {outcome:?}", words[1]);
+    assert_ne!(words[4], "0", "cuDeviceGetCount succeeded without a device: {outcome:?}");
     let took = Duration::from_millis(words[2].parse().unwrap());
     (outcome, took)
 }
@@ -36,8 +36,8 @@ fn refuses(server: &str) {
     let (outcome, took) = init(server, None);
     assert!(took <= TIME_OUT + SLACK, "cuInit took {took:?}");
     let lines: Vec<&str> = outcome.stderr.lines().collect();
-    assert_eq!(lines.len(), 1, "not one line: {outcome:#?}");
-    assert!(lines[0].contains("gpupool") && lines[0].contains(server), "{outcome:#?}");
+    assert_eq!(lines.len(), 1, "not one line: {outcome:?}");
+    assert!(lines[0].contains("gpupool") && lines[0].contains(server), "{outcome:?}");
 }
 
 /// A server on the loopback: `speak` is given each connection.
@@ -64,9 +64,9 @@ fn no_server_configured() {
     command.env_remove("GPUPOOL_SERVER");
     let outcome = run(command, Duration::from_secs(30));
     let code = outcome.stdout.split_whitespace().nth(1).unwrap_or_default().to_owned();
-    assert!(REFUSALS.contains(&code.as_str()), "{outcome:#?}");
-    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
-    assert!(outcome.stderr.contains("GPUPOOL_SERVER"), "does not say what to do: {outcome:#?}");
+    assert!(REFUSALS.contains(&code.as_str()), "{outcome:?}");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+    assert!(outcome.stderr.contains("GPUPOOL_SERVER"), "does not say what to do: {outcome:?}");
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn a_program_with_cudart_fails_too_and_does_not_hang() {
     let mut command = clean(build::case("static13", "vector_add"));
     preload_interposer(&mut command, &serve(listen_only));
     let outcome = run(command, Duration::from_secs(30));
-    assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-    assert!(outcome.stdout.starts_with("FAIL"), "{outcome:#?}");
-    assert!(outcome.took <= 2 * TIME_OUT + 2 * SLACK, "{outcome:#?}");
-    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("FAIL"), "{outcome:?}");
+    assert!(outcome.took <= 2 * TIME_OUT + 2 * SLACK, "{outcome:?}");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
 }
 
 /// A server that stays silent after one byte must not get a new time-out a byte.

@@ -78,13 +78,13 @@ fn a_client_that_exits_leaves_no_worker(road: Road) {
 fn expect_error(client: Running, since: Instant, limit: Duration) -> Outcome {
     let outcome = client.wait(LIMIT);
     let took = since.elapsed();
-    assert_eq!(outcome.status.code(), Some(3), "{outcome:#?}");
+    assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
     let code = |start: &str| {
         let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(start));
-        line.unwrap_or_else(|| panic!("no line {start}: {outcome:#?}")).to_owned()
+        line.unwrap_or_else(|| panic!("no line {start}: {outcome:?}")).to_owned()
     };
-    assert_eq!(code("ERROR "), code("THEN "), "not the same error for ever: {outcome:#?}");
-    assert!(took <= limit, "the error came after {took:?}: {outcome:#?}");
+    assert_eq!(code("ERROR "), code("THEN "), "not the same error for ever: {outcome:?}");
+    assert!(took <= limit, "the error came after {took:?}: {outcome:?}");
     outcome
 }
 
@@ -133,8 +133,8 @@ fn two_clients_are_isolated(road: Road) {
     let mut peek = server.command(road, client("peek"));
     peek.arg(&address);
     let outcome = run(peek, LIMIT);
-    assert!(outcome.status.success(), "{outcome:#?}");
-    assert!(outcome.stdout.starts_with("peek ") && outcome.stdout.ends_with(" seen 0\n"), "{outcome:#?}");
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("peek ") && outcome.stdout.ends_with(" seen 0\n"), "{outcome:?}");
     // Both at work at once.
     let mut spin = server.command(road, build::case("static13", "spin"));
     spin.arg("1");

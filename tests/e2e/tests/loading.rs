@@ -33,15 +33,12 @@ fn a_program_without_cuda_gets_no_socket_and_no_thread() {
     command.args(["-c", script]).arg(mapped_interposer());
     preload_interposer(&mut command, &address);
     let outcome = run(command, LIMIT);
-    assert!(outcome.status.success(), "{outcome:#?}");
+    assert!(outcome.status.success(), "{outcome:?}");
     let (fds, rest) = outcome.stdout.split_once("tasks\n").unwrap();
     let (tasks, maps) = rest.split_once("maps\n").unwrap();
-    assert!(maps.trim().parse::<u32>().unwrap() > 0, "the interposer is not in the process: {outcome:#?}");
-    assert!(
-        !fds.contains("socket:") && !fds.contains("anon_inode") && !fds.contains("memfd"),
-        "{outcome:#?}"
-    );
-    assert_eq!(tasks.lines().count(), 1, "{outcome:#?}");
+    assert!(maps.trim().parse::<u32>().unwrap() > 0, "the interposer is not in the process: {outcome:?}");
+    assert!(!fds.contains("socket:") && !fds.contains("anon_inode") && !fds.contains("memfd"), "{outcome:?}");
+    assert_eq!(tasks.lines().count(), 1, "{outcome:?}");
     assert_eq!(outcome.stderr, "");
     assert!(listener.accept().is_err(), "it connected");
 }
@@ -54,7 +51,7 @@ fn true_runs_unchanged() {
     let outcome = run(command, LIMIT);
     assert!(
         outcome.status.success() && outcome.stdout.is_empty() && outcome.stderr.is_empty(),
-        "{outcome:#?}"
+        "{outcome:?}"
     );
     assert!(listener.accept().is_err(), "it connected");
 }
@@ -105,7 +102,7 @@ print('maps', sys.argv[1] in maps, 'softcuda' in maps)
     preload_interposer(&mut command, &server.address(Road::Shm));
     command.env("GPUPOOL_TOKEN_FILE", server.token_file());
     let outcome = run(command, LIMIT);
-    assert_eq!(outcome.stdout, "version 0 True\ninit 0\ncount 0 True\nmaps True False\n", "{outcome:#?}");
+    assert_eq!(outcome.stdout, "version 0 True\ninit 0\ncount 0 True\nmaps True False\n", "{outcome:?}");
 }
 
 /// The directory that pool-run puts on LD_LIBRARY_PATH serves those that look for a file.
@@ -119,7 +116,7 @@ fn the_interposers_directory_has_both_names() {
         command.env("LD_LIBRARY_PATH", &directory).env("GPUPOOL_SERVER", server.address(Road::Tcp));
         command.env("GPUPOOL_TOKEN_FILE", server.token_file());
         let outcome = run(command, LIMIT);
-        assert_eq!(outcome.stdout, "0\n", "{name}: {outcome:#?}");
+        assert_eq!(outcome.stdout, "0\n", "{name}: {outcome:?}");
     }
 }
 
@@ -131,5 +128,5 @@ fn children_inherit_it() {
     command.args(["-c", "\"$0\"; \"$0\""]).arg(gpupool_e2e::client("init"));
     let outcome = run(command, LIMIT);
     let good = outcome.stdout.lines().filter(|line| line.starts_with("cuInit 0 ")).count();
-    assert_eq!(good, 2, "{outcome:#?}");
+    assert_eq!(good, 2, "{outcome:?}");
 }

@@ -52,7 +52,7 @@ fn numba_block_reduction(road: Road) {
 fn kernel_printf(road: Road) {
     let outcome = run(road.command(build::case("static13", "printf")), LIMIT);
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert_eq!(lines.len(), 8, "{outcome:#?}");
+    assert_eq!(lines.len(), 8, "{outcome:?}");
     lines[1..4].sort_unstable(); // threads may print in any order
     let thread = |n: i32, half: &str| {
         format!("device hello: thread {n} of 3, {half}, 1234567890123456789, 0xbeef, z%")
@@ -67,7 +67,7 @@ fn kernel_printf(road: Road) {
         "host: after the second synchronise",
         "PASS printf",
     ];
-    assert_eq!(lines, expected, "{outcome:#?}");
+    assert_eq!(lines, expected, "{outcome:?}");
     assert!(outcome.status.success());
 }
 
@@ -100,6 +100,6 @@ fn no_fitting_image(road: Road) {
 /// The same through cudart: the program is told that the device has no kernel image.
 fn only_machine_code(road: Road) {
     let outcome = run(road.command(repository().join("target/cases/machine_code")), LIMIT);
-    assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-    assert!(outcome.stdout.contains("-> 209 "), "{outcome:#?}");
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains("-> 209 "), "{outcome:?}");
 }
