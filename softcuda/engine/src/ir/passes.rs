@@ -242,7 +242,7 @@ pub fn reach(p: &Program, kernel: u32) -> Reach {
         }
         r.waits |= !f.kernel && f.blocks.iter().any(|b| b.term == Term::Exit);
     }
-    let depth = frame_depth(p, kernel, &mut vec![0; p.functions.len()]).filter(|_| !r.indirect);
+    let depth = frame_depth(p, kernel, &mut vec![0; p.functions.len()], MAX_CALLS).filter(|_| !r.indirect);
     r.unbounded = depth.is_none();
     r.local = depth.unwrap_or(DEEP_LOCAL + p.functions[kernel as usize].frame());
     r
@@ -284,8 +284,11 @@ fn address_taken(p: &Program) -> Vec<u32> {
     out
 }
 
+/// Calls nested deeper than this count as recursion.
+const MAX_CALLS: u32 = 100;
+
 /// The deepest stack of frames below a function; `None` for recursion.
-fn frame_depth(p: &Program, f: u32, state: &mut Vec<u64>) -> Option<u32> {
+fn frame_depth(p: &Program, f: u32, state: &mut [u64], calls: u32) -> Option<u32> {
     const OPEN: u64 = 1;
     const DONE: u64 = 2;
     match state[f as usize] & 3 {
@@ -297,7 +300,7 @@ fn frame_depth(p: &Program, f: u32, state: &mut Vec<u64>) -> Option<u32> {
     let mut below = 0;
     for inst in p.functions[f as usize].blocks.iter().flat_map(|b| &b.insts) {
         if let Op::Call { callee: Callee::Function(g), .. } = &inst.op {
-            below = below.max(frame_depth(p, *g, state)?);
+            below = below.max(frame_depth(p, *g, state, calls.checked_sub(1)?)?);
         }
     }
     let total = p.functions[f as usize].frame().saturating_add(below);

@@ -63,8 +63,9 @@ impl<'a> Scope<'a> {
                 break;
             }
         }
+        let line = self.cursor.line();
         if self.cursor.eat_dot("address_size") && self.cursor.size(64)? != 64 {
-            return self.cursor.error("only 64-bit addresses are supported");
+            return Err(PtxError::new(line, "only 64-bit addresses are supported"));
         }
         Ok(())
     }

@@ -1,7 +1,5 @@
 //! What generated code is handed: plain structures whose field offsets it knows.
 
-use std::sync::atomic::AtomicU32;
-
 /// A compiled function: thread, its arguments, room for its results, its frame in local memory.
 pub type Entry = unsafe extern "C" fn(*mut Thread, *const u8, *mut u8, u64);
 
@@ -53,6 +51,3 @@ pub struct Block {
     /// Not read by generated code: the rest of the block.
     pub rest: *mut super::block::Rest,
 }
-
-/// Set from outside to end a grid early.
-pub type Stop = AtomicU32;

@@ -125,7 +125,7 @@ impl Emit<'_> {
     /// The lower 24 bits of both, multiplied to 48: bits 31..0, or 47..16.
     fn mul24(&mut self, ty: Ty, x: Value, y: Value, high: bool) -> Value {
         let eight = self.imm(types::I32, 8);
-        let mut low24 = |e: &mut Self, v| {
+        let low24 = |e: &mut Self, v| {
             let v = e.b.ins().ishl(v, eight);
             let v = e.shift_raw(false, ty.signed(), v, eight);
             e.fit(v, Class::I32, Class::I64, ty.signed())

@@ -1,0 +1,388 @@
+//! Divergence and forward progress: who waits for whom, and that everybody gets on.
+
+mod common;
+
+use common::{Arg, Device, pack};
+use softcuda_engine::{FaultKind, Launch};
+use std::time::{Duration, Instant};
+
+fn ptx(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u32 pn) {{\n\
+         .reg .pred p<9>; .reg .b32 r<40>; .reg .b64 q<20>;\n\
+         ld.param.u64 q0, [pa]; ld.param.u64 q1, [pb]; ld.param.u32 r0, [pn];\n\
+         mov.u32 r1, %tid.x; mov.u32 r2, %ctaid.x; mov.u32 r3, %ntid.x; mad.lo.u32 r4, r2, r3, r1;\n\
+         mul.wide.u32 q2, r4, 4; add.u64 q3, q1, q2; // q3: this thread's place in b\n{body}\nret;\n}}\n"
+    )
+}
+
+/// Runs one kernel over `n` words of results.
+fn run(d: &Device, body: &str, a: u64, grid: u32, block: u32, n: u32) -> Vec<u32> {
+    let m = d.load(&ptx(body));
+    let b = d.put(&vec![0u32; (grid * block) as usize]);
+    let args = [Arg::U64(a), Arg::U64(b), Arg::U32(n)];
+    d.run(&m.kernels()[0], [grid, 1, 1], [block, 1, 1], &args).unwrap();
+    d.get(b, (grid * block) as usize)
+}
+
+#[test]
+fn a_lock_among_all_threads() {
+    let d = Device::new();
+    let a = d.put(&[0u32; 4]);
+    let body = "
+L:  atom.global.cas.b32 r10, [q0], 0, 1;
+    setp.ne.s32 p0, r10, 0;
+    @p0 bra L;
+    ld.global.u32 r11, [q0+4]; add.u32 r11, r11, 1; st.global.u32 [q0+4], r11;
+    membar.gl;
+    atom.global.exch.b32 r10, [q0], 0;";
+    run(&d, body, a, 20, 200, 0);
+    assert_eq!(d.get::<u32>(a, 2), [0, 4000]);
+}
+
+/// Each block waits for the one before it, as scans with look-back do.
+#[test]
+fn blocks_that_wait_for_the_block_before() {
+    let d = Device::new();
+    let a = d.put(&[0u32; 4]);
+    let body = "
+    setp.ne.u32 p0, r1, 0;
+    @p0 bra DONE;
+L:  ld.acquire.gpu.global.u32 r10, [q0];
+    setp.ne.u32 p1, r10, r2;
+    @p1 bra L;
+    add.u32 r10, r10, 1;
+    st.release.gpu.global.u32 [q0], r10;
+DONE:
+    bar.sync 0;";
+    run(&d, body, a, 300, 64, 0);
+    assert_eq!(d.get::<u32>(a, 1), [300]);
+}
+
+/// Lane 0 spins on a flag that lane 31 sets; then all shuffle.
+#[test]
+fn a_lane_waits_for_a_later_lane() {
+    let d = Device::new();
+    let a = d.put(&[0u32; 1]);
+    let body = "
+    setp.eq.u32 p0, r1, 0; setp.eq.u32 p1, r1, 31;
+    @!p0 bra OTHER;
+L:  ld.volatile.global.u32 r10, [q0]; setp.eq.u32 p2, r10, 0; @p2 bra L;
+    bra JOIN;
+OTHER:
+    @p1 st.volatile.global.u32 [q0], 7;
+JOIN:
+    ld.volatile.global.u32 r11, [q0];
+    add.u32 r11, r11, r1;
+    shfl.sync.bfly.b32 r12|p3, r11, 1, 31, -1;
+    st.global.u32 [q3], r12;";
+    let out = run(&d, body, a, 1, 32, 0);
+    // Lanes that came early may have read 0, but never something else.
+    assert!(out.iter().enumerate().all(|(i, v)| *v == (i as u32 ^ 1) || *v == 7 + (i as u32 ^ 1)));
+    assert_eq!(out[1], 7);
+}
+
+#[test]
+fn half_warps_shuffle_apart() {
+    let d = Device::new();
+    let body = "
+    setp.lt.u32 p0, r1, 16;
+    @p0 bra LOW;
+    shfl.sync.down.b32 r10|p1, r1, 1, 31, 0xffff0000;
+    shfl.sync.down.b32 r10|p1, r10, 1, 31, 0xffff0000;
+    bra JOIN;
+LOW:
+    shfl.sync.up.b32 r10|p1, r1, 1, 0, 0xffff;
+JOIN:
+    vote.sync.ballot.b32 r11, p1, -1;
+    st.global.u32 [q3], r10;
+    @!p1 st.global.u32 [q3], r11;";
+    let out = run(&d, body, 0, 1, 32, 0);
+    let valid = 0x7fff_fffe; // lane 0 of `up` and lane 31 of `down` have no source
+    for i in 0..32u32 {
+        let want = match i {
+            0 | 31 => valid,
+            1..16 => i - 1,
+            30 => 31,
+            _ => i + 2,
+        };
+        assert_eq!(out[i as usize], want, "lane {i}");
+    }
+}
+
+/// Unequal trip counts, early exits, and a barrier in the loop of those who stay.
+#[test]
+fn loops_of_different_length_with_barriers() {
+    let d = Device::new();
+    let body = "
+    setp.ge.u32 p0, r1, 90;
+    @p0 bra OUT;                    // some end at once
+    mov.u32 r10, 0; mov.u32 r11, 0;
+L:  add.u32 r11, r11, r10; add.u32 r10, r10, 1;
+    setp.le.u32 p1, r10, r1;
+    @p1 bra L;                      // thread t runs t + 1 times
+    mov.u32 r12, 0;
+B:  bar.sync 0;
+    atom.shared.add.u32 r13, [cell], 1;
+    bar.sync 0;
+    ld.shared.u32 r14, [cell];
+    add.u32 r12, r12, 1;
+    setp.lt.u32 p2, r12, 5;
+    @p2 bra B;
+    st.global.u32 [q3], r11;
+    setp.eq.u32 p3, r1, 0;
+    @p3 st.global.u32 [q3], r14;
+OUT:";
+    let body =
+        format!(".shared .u32 cell; setp.eq.u32 p4, r1, 0; @p4 st.shared.u32 [cell], 0; bar.sync 0;\n{body}");
+    let out = run(&d, &body, 0, 3, 100, 0);
+    for (i, v) in out.iter().enumerate() {
+        let t = i as u32 % 100;
+        let want = match t {
+            0 => 5 * 90,
+            1..90 => t * (t + 1) / 2,
+            _ => 0,
+        };
+        assert_eq!(*v, want, "thread {t}");
+    }
+}
+
+#[test]
+fn active_masks_are_of_those_who_are_there() {
+    let d = Device::new();
+    let body = "
+    and.b32 r10, r1, 1; setp.eq.u32 p0, r10, 1;
+    @p0 bra ODD;
+    activemask.b32 r11;
+    bra JOIN;
+ODD:
+    activemask.b32 r11;
+JOIN:
+    bar.warp.sync -1;
+    activemask.b32 r12;
+    xor.b32 r12, r12, r11;
+    st.global.u32 [q3], r12;";
+    let out = run(&d, body, 0, 1, 64, 0);
+    assert!(out.iter().enumerate().all(|(i, v)| *v == if i % 2 == 0 { 0xaaaa_aaaa } else { 0x5555_5555 }));
+}
+
+/// Value uniform inside of a divergent loop, different behind it.
+#[test]
+fn temporal_divergence() {
+    let d = Device::new();
+    let body = "
+    mov.u32 r10, 0;
+L:  mov.u32 r11, r10;
+    add.u32 r10, r10, 1;
+    setp.lt.u32 p0, r10, r1;
+    @p0 bra L;
+    shfl.sync.idx.b32 r12, r11, 5, 31, -1;
+    mad.lo.u32 r12, r12, 100, r11;
+    st.global.u32 [q3], r12;";
+    let out = run(&d, body, 0, 1, 32, 0);
+    assert!(out.iter().enumerate().all(|(i, v)| *v == 400 + (i as u32).max(1) - 1));
+}
+
+#[test]
+fn named_barriers_and_reductions() {
+    let d = Device::new();
+    // Warp 0 waits for warp 1 at barrier 3 of 64 threads; then all count and vote.
+    let body = "
+    .shared .u32 cell;
+    setp.lt.u32 p0, r1, 32;
+    @p0 bar.sync 3, 64;
+    @p0 ld.shared.u32 r10, [cell];
+    @p0 bra JOIN;
+    st.shared.u32 [cell], 55;
+    mov.u32 r10, 55;
+    bar.arrive 3, 64;
+JOIN:
+    and.b32 r11, r1, 3; setp.eq.u32 p1, r11, 0;
+    bar.red.popc.u32 r12, 0, p1;
+    bar.red.and.pred p2, 0, p1;
+    bar.red.or.pred p3, 0, !p1;
+    selp.u32 r13, 1000, 0, p2; selp.u32 r14, 2000, 0, p3;
+    add.u32 r12, r12, r13; add.u32 r12, r12, r14; mad.lo.u32 r12, r10, 10000, r12;
+    st.global.u32 [q3], r12;";
+    let out = run(&d, body, 0, 1, 64, 0);
+    assert!(out.iter().all(|v| *v == 552_016), "{out:?}");
+}
+
+#[test]
+fn matches_reductions_and_election() {
+    let d = Device::new();
+    let body = "
+    rem.u32 r10, r1, 3;
+    match.any.sync.b32 r11, r10, -1;
+    match.all.sync.b32 r12|p0, r10, r11;
+    setp.ne.u32 p1, r11, r12;
+    redux.sync.add.s32 r13, r1, r11;
+    redux.sync.max.u32 r14, r1, r11;
+    elect.sync r15|p2, r11;
+    popc.b32 r16, r11;
+    mad.lo.u32 r13, r14, 1000, r13;
+    @p1 mov.u32 r13, 0; @!p0 mov.u32 r13, 1;
+    @p2 add.u32 r13, r13, 1000000;
+    st.global.u32 [q3], r13;";
+    let out = run(&d, body, 0, 1, 32, 0);
+    for (i, v) in out.iter().enumerate() {
+        let class: Vec<u32> = (0..32).filter(|j| j % 3 == i as u32 % 3).collect();
+        let want = class.last().unwrap() * 1000
+            + class.iter().sum::<u32>()
+            + if class[0] == i as u32 { 1_000_000 } else { 0 };
+        assert_eq!(*v, want, "lane {i}");
+    }
+}
+
+/// One grid waits for a word that another grid, started later, writes.
+#[test]
+fn a_grid_that_waits_for_another() {
+    let d = Device::new();
+    let wait = d.load(&ptx(
+        "L: ld.volatile.global.u32 r10, [q0]; setp.eq.u32 p0, r10, 0; @p0 bra L; st.global.u32 [q3], r10;",
+    ));
+    let tell = d.load(&ptx("st.volatile.global.u32 [q0], 9;"));
+    let (a, b) = (d.put(&[0u32]), d.put(&vec![0u32; 64 * 40]));
+    std::thread::scope(|s| {
+        let (d, wait) = (&d, &wait);
+        let first = s.spawn(move || {
+            let args = [Arg::U64(a), Arg::U64(b), Arg::U32(0)];
+            d.run(&wait.kernels()[0], [40, 1, 1], [64, 1, 1], &args)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!first.is_finished());
+        let args = [Arg::U64(a), Arg::U64(b), Arg::U32(0)];
+        d.run(&tell.kernels()[0], [1; 3], [1; 3], &args).unwrap();
+        first.join().unwrap().unwrap();
+    });
+    assert!(d.get::<u32>(b, 64 * 40).iter().all(|v| *v == 9));
+}
+
+/// A kernel waits for a word that the host writes to device memory, and one to registered host memory.
+#[test]
+fn a_grid_that_waits_for_the_host() {
+    let d = Device::new();
+    let m =
+        d.load(&ptx("L: ld.volatile.u32 r10, [q0]; setp.eq.u32 p0, r10, 0; @p0 bra L; st.u32 [q1], r10;"));
+    let host = [std::sync::atomic::AtomicU32::new(0), std::sync::atomic::AtomicU32::new(0)];
+    let at = host.as_ptr() as u64;
+    let args = [Arg::U64(at), Arg::U64(at + 4), Arg::U32(0)];
+    let refused = d.run(&m.kernels()[0], [1; 3], [1; 3], &args).unwrap_err();
+    assert_eq!(refused.kind, FaultKind::IllegalAddress);
+    assert!(d.memory.register_host(at, 8));
+    std::thread::scope(|s| {
+        let (d, m) = (&d, &m);
+        let run = s.spawn(move || d.run(&m.kernels()[0], [1; 3], [1; 3], &args));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!run.is_finished());
+        host[0].store(3, std::sync::atomic::Ordering::SeqCst);
+        run.join().unwrap().unwrap();
+    });
+    assert_eq!(host[1].load(std::sync::atomic::Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_waiting_grid_can_be_cancelled() {
+    let d = Device::new();
+    let m = d.load(&ptx("L: ld.volatile.global.u32 r10, [q0]; setp.eq.u32 p0, r10, 0; @p0 bra L;"));
+    let a = d.put(&[0u32]);
+    std::thread::scope(|s| {
+        let (d, m) = (&d, &m);
+        let args = [Arg::U64(a), Arg::U64(a), Arg::U32(0)];
+        let run = s.spawn(move || d.run(&m.kernels()[0], [100, 1, 1], [64, 1, 1], &args));
+        std::thread::sleep(Duration::from_millis(20));
+        d.engine.cancel();
+        assert_eq!(run.join().unwrap().unwrap_err().kind, FaultKind::Cancelled);
+    });
+}
+
+fn fault(body: &str, block: u32) -> (FaultKind, String) {
+    let d = Device::new();
+    let m = d.load(&ptx(body));
+    let a = d.put(&[0u32; 64]);
+    let args = [Arg::U64(a), Arg::U64(a), Arg::U32(0)];
+    let f = d.run(&m.kernels()[0], [3, 1, 1], [block, 1, 1], &args).unwrap_err();
+    // The engine goes on after a fault.
+    let ok = d.load(&ptx("st.global.u32 [q0], 1;"));
+    d.run(&ok.kernels()[0], [3, 1, 1], [32, 1, 1], &args).unwrap();
+    (f.kind, f.message)
+}
+
+#[test]
+fn faults_are_told_apart() {
+    use FaultKind::*;
+    let (kind, message) = fault("st.global.u32 [q0+0x10000000], 1;", 32);
+    assert_eq!(kind, IllegalAddress);
+    assert!(message.contains("kernel k, block (") && message.contains("PTX line 9"), "{message}");
+    assert_eq!(fault("ld.global.u32 r9, [q0+2]; st.global.u32 [q0], r9;", 32).0, MisalignedAddress);
+    assert_eq!(
+        fault("ld.global.v4.u32 {r9, r8, r7, r6}, [q0+8]; st.global.u32 [q0], r9;", 32).0,
+        MisalignedAddress
+    );
+    assert_eq!(fault("mov.u64 q9, 16; ld.u8 r9, [q9]; st.global.u32 [q0], r9;", 32).0, IllegalAddress);
+    assert_eq!(fault("mov.u64 q9, -8; st.u64 [q9], q9;", 32).0, IllegalAddress);
+    assert_eq!(fault(".shared .u32 s[4]; mov.u32 r9, 64; st.shared.u32 [r9], r9;", 32).0, IllegalAddress);
+    assert_eq!(fault(".shared .u32 s[4]; st.shared.u32 [s+2], r1;", 32).0, MisalignedAddress);
+    assert_eq!(fault("bar.sync 0; setp.eq.u32 p0, r1, 5; @p0 trap;", 32).0, Trap);
+    assert_eq!(fault("setp.eq.u32 p0, r1, 5; @p0 bar.sync 1, 64;", 32).0, LaunchTimeout);
+    let calls = "{ .param .b32 x; .reg .b64 f; mov.u64 f, 1234; proto: .callprototype _ (.param .b32 _); \
+                 st.param.b32 [x], r1; call f, (x), proto; }";
+    assert_eq!(fault(calls, 32).0, IllegalInstruction);
+}
+
+/// Deep recursion is a fault, not a crash.
+#[test]
+fn endless_recursion_is_a_fault() {
+    let d = Device::new();
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\n\
+        .func (.param .b32 r) f(.param .b32 n) { .reg .b32 a; ld.param.b32 a, [n]; add.u32 a, a, 1;\n\
+          { .param .b32 x; .param .b32 y; st.param.b32 [x], a; call (y), f, (x); ld.param.b32 a, [y]; }\n\
+          st.param.b32 [r], a; ret; }\n\
+        .visible .entry k(.param .u64 p) { .reg .b32 a; { .param .b32 x; .param .b32 y; st.param.b32 [x], 1;\n\
+          call (y), f, (x); ld.param.b32 a, [y]; } ret; }";
+    let m = d.load(text);
+    let f = d.run(&m.kernels()[0], [4, 1, 1], [32, 1, 1], &[Arg::U64(0)]).unwrap_err();
+    assert_eq!(f.kind, FaultKind::IllegalAddress);
+    assert!(f.message.contains("stack overflow"), "{}", f.message);
+}
+
+#[test]
+fn launches_that_do_not_fit_are_refused() {
+    let d = Device::new();
+    let m = d.load(&ptx(""));
+    let k = &m.kernels()[0];
+    let try_it = |grid, block, cooperative, params: Vec<u8>| {
+        let launch = Launch { grid, block, dynamic_shared: 0, params, cooperative };
+        d.engine.run(k, &launch).map_err(|f| f.kind)
+    };
+    let p = pack(k, &[Arg::U64(0), Arg::U64(0), Arg::U32(0)]);
+    assert_eq!(try_it([1; 3], [1025, 1, 1], false, p.clone()), Err(FaultKind::InvalidLaunch));
+    assert_eq!(try_it([1; 3], [0, 1, 1], false, p.clone()), Err(FaultKind::InvalidLaunch));
+    assert_eq!(try_it([0, 1, 1], [1; 3], false, p.clone()), Err(FaultKind::InvalidLaunch));
+    assert_eq!(try_it([1; 3], [1; 3], false, p[..8].to_vec()), Err(FaultKind::InvalidLaunch));
+    let most = d.engine.max_resident_blocks(k, 1024, 0);
+    assert_eq!(try_it([most + 1, 1, 1], [1024, 1, 1], true, p.clone()), Err(FaultKind::CooperativeTooLarge));
+    assert_eq!(try_it([most, 1, 1], [1024, 1, 1], true, p), Ok(()));
+}
+
+/// No thread before there is work for one, and none for a single block.
+#[test]
+fn threads_start_late_and_end_with_the_engine() {
+    let d = Device::new();
+    let mine = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        tasks
+            .filter(|t| {
+                let name = std::fs::read_to_string(t.as_ref().unwrap().path().join("comm"));
+                name.is_ok_and(|n| n.starts_with("softcuda-"))
+            })
+            .count()
+    };
+    // Other tests of this process have engines of their own: only ours is looked at, by its growth.
+    let m = d.load(&ptx("bar.sync 0;"));
+    let args = [Arg::U64(0), Arg::U64(0), Arg::U32(0)];
+    let start = Instant::now();
+    d.run(&m.kernels()[0], [1; 3], [64, 1, 1], &args).unwrap();
+    d.run(&m.kernels()[0], [64, 1, 1], [64, 1, 1], &args).unwrap();
+    assert!(mine() >= 1 && start.elapsed() < Duration::from_secs(20));
+}
