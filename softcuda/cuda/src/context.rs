@@ -113,7 +113,13 @@ impl Context {
     pub fn submit(&self, stream: &Arc<Stream>, work: Work) -> Result {
         self.fate.check()?;
         let mut streams = self.lock_streams();
-        for (other, position) in self.implied_waits(stream, &mut streams) {
+        let waits = self.implied_waits(stream, &mut streams);
+        if matches!(work, Work::Short(_) | Work::Mark(_)) && waits.is_empty() && stream.is_idle() {
+            // Under the lock, so that nothing can be given to the stream meanwhile.
+            stream.perform(work);
+            return Ok(());
+        }
+        for (other, position) in waits {
             stream.push(Work::Stream(other, position))?;
         }
         stream.push(work)

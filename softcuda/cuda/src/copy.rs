@@ -81,7 +81,7 @@ pub unsafe fn asynchronous(ends: Ends, to: u64, from: u64, length: usize, stream
         let job = move || unsafe {
             place::copy(&to, &Place::Pageable(staged.as_ptr().expose_provenance() as u64), staged.len())
         };
-        return context.submit(&stream, Work::Run(Box::new(job)));
+        return context.submit(&stream, Work::of_size(length, job));
     }
     if from.is_pageable() || to.is_pageable() {
         // SAFETY: the caller vouches for host ranges.
@@ -93,5 +93,5 @@ pub unsafe fn asynchronous(ends: Ends, to: u64, from: u64, length: usize, stream
 fn enqueue(context: &Context, stream: &Arc<Stream>, to: Place, from: Place, length: usize) -> Result {
     // SAFETY: both places are known memory; what the program frees meanwhile `copy` notices or the program promised not to.
     let job = move || unsafe { place::copy(&to, &from, length) };
-    context.submit(stream, Work::Run(Box::new(job)))
+    context.submit(stream, Work::of_size(length, job))
 }

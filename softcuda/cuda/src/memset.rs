@@ -60,5 +60,6 @@ pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
         }
         Ok(())
     };
-    context.submit(&stream, Work::Run(Box::new(job)))
+    let bytes = row.saturating_mul(rows.height);
+    context.submit(&stream, Work::of_size(bytes, job))
 }

@@ -28,12 +28,27 @@ const LINGER: Duration = Duration::from_secs(2);
 pub enum Work {
     /// Something that a dead context skips; its error ends the context.
     Run(Box<dyn FnOnce() -> Result + Send>),
+    /// As `Run`, so short that starting a thread's turn costs more: where nothing is before it, the calling thread
+    /// does it at once.
+    Short(Box<dyn FnOnce() -> Result + Send>),
     /// Something that is done in any case, told how the context is.
     Always(Box<dyn FnOnce(CUresult) + Send>),
     /// Wait until another stream has come to a position.
     Stream(Arc<Stream>, u64),
     /// Wait for an event.
     Event(Arc<Record>),
+    /// Pass an event, also when the context has died: nothing may wait for ever.
+    Mark(Arc<Record>),
+}
+
+/// Moving so few bytes is [`Work::Short`]: some microseconds.
+const SHORT: usize = 64 << 10;
+
+impl Work {
+    /// Work that touches so many bytes.
+    pub fn of_size(bytes: usize, job: impl FnOnce() -> Result + Send + 'static) -> Work {
+        if bytes <= SHORT { Work::Short(Box::new(job)) } else { Work::Run(Box::new(job)) }
+    }
 }
 
 /// One stream.
@@ -139,6 +154,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether it has nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.reached(self.submitted())
+    }
+
     /// Lets the thread end as soon as the queue is empty.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -178,9 +198,10 @@ impl Stream {
         }
     }
 
-    fn perform(&self, work: Work) {
+    /// Does a piece of work on the calling thread.
+    pub fn perform(&self, work: Work) {
         match work {
-            Work::Run(job) => {
+            Work::Run(job) | Work::Short(job) => {
                 if self.fate.check().is_ok()
                     && let Err(error) = job()
                 {
@@ -190,6 +211,10 @@ impl Stream {
             Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
             Work::Stream(stream, position) => progress::wait(|| stream.reached(position)),
             Work::Event(record) => progress::wait(|| record.is_done()),
+            Work::Mark(record) => {
+                record.pass();
+                progress::moved();
+            }
         }
     }
 }

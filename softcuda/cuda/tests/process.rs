@@ -19,8 +19,11 @@ fn loading_and_initialising_start_nothing_and_a_child_is_told() {
     alloc(1 << 20);
     ok!(cuMemGetInfo_v2(&mut 0, &mut 0));
     assert_eq!(entries("/proc/self/task"), before.0, "no thread before there is work");
-    let stream = stream(0);
-    ok!(cuMemsetD8Async(alloc(16), 1, 16, stream));
+    let (stream, memory) = (stream(0), alloc(1 << 20));
+    ok!(cuMemsetD8Async(memory, 1, 16, stream));
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(entries("/proc/self/task"), before.0, "work that is shorter than waking a thread needs none");
+    ok!(cuMemsetD8Async(memory, 1, 1 << 20, stream));
     ok!(cuStreamSynchronize(stream));
     assert_eq!(entries("/proc/self/task"), before.0 + 1);
 

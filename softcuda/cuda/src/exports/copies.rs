@@ -110,7 +110,7 @@ exports! { ($) copies_names, initialised;
     cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) [cuMemcpyDtoD_v2_ptds, default] {
         copy::blocking(Ends::DeviceToDevice, to, from, bytes, default)
     }
-    cuMemcpyPeer(to: u64, _to: CUcontext, from: u64, _from: CUcontext, bytes: usize) [cuMemcpyPeer_ptds, default] {
+    cuMemcpyPeer(to: u64, _target: CUcontext, from: u64, _source: CUcontext, bytes: usize) [cuMemcpyPeer_ptds, default] {
         copy::blocking(Ends::DeviceToDevice, to, from, bytes, default)
     }
     cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: CUstream) [cuMemcpyAsync_ptsz, default] {
@@ -130,7 +130,7 @@ exports! { ($) copies_names, initialised;
         copy::asynchronous(Ends::DeviceToDevice, to, from, bytes, on(stream, default))
     }
     cuMemcpyPeerAsync(
-        to: u64, _to: CUcontext, from: u64, _from: CUcontext, bytes: usize, stream: CUstream
+        to: u64, _target: CUcontext, from: u64, _source: CUcontext, bytes: usize, stream: CUstream
     ) [cuMemcpyPeerAsync_ptsz, default] {
         copy::asynchronous(Ends::DeviceToDevice, to, from, bytes, on(stream, default))
     }

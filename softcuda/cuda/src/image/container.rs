@@ -15,7 +15,7 @@ const HEADER: usize = 64;
 const SECTION_HEADER: usize = 64;
 
 /// The whole length: to the end of the tables or of the section that ends last.
-pub fn length(read: &dyn Fn(u64, &mut [u8])) -> Option<u64> {
+pub fn length(read: super::Reader<'_>) -> Option<u64> {
     let mut header = [0; HEADER];
     read(0, &mut header);
     let table = |offset: usize, size: usize, count: usize| {

@@ -22,7 +22,7 @@ const FLAG_ZSTD: u64 = 0x8000;
 const DEVICE: u32 = 90;
 
 /// The whole length, from the first 16 bytes.
-pub fn length(read: &dyn Fn(u64, &mut [u8])) -> Option<u64> {
+pub fn length(read: super::Reader<'_>) -> Option<u64> {
     let mut header = [0; 16];
     read(0, &mut header);
     u64_at(&header, 8)?.checked_add(u64::from(u16_at(&header, 6)?))
@@ -55,10 +55,10 @@ fn texts_at(bytes: &[u8], depth: u32) -> Result<Texts> {
     let mut best: Option<&Entry> = None;
     for entry in &entries {
         match entry.kind {
-            PTX if entry.architecture <= DEVICE => {
-                if best.is_none_or(|b| b.architecture < entry.architecture) {
-                    best = Some(entry);
-                }
+            PTX if entry.architecture <= DEVICE
+                && best.is_none_or(|b| b.architecture < entry.architecture) =>
+            {
+                best = Some(entry);
             }
             // What our own linker made may come back inside a fatbin.
             ELF => {

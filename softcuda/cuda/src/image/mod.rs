@@ -147,14 +147,14 @@ unsafe fn wrapper(wrapper: *const Wrapper) -> Result<Texts> {
     }
 }
 
+/// Reads bytes of an image whose length is not known yet: (offset, where to).
+pub(crate) type Reader<'a> = &'a dyn Fn(u64, &mut [u8]);
+
 /// The bytes of an image whose header says how long it is.
 ///
 /// # Safety
 /// The image is readable for as long as it says.
-unsafe fn bytes<'a>(
-    image: *const c_void,
-    length: fn(&dyn Fn(u64, &mut [u8])) -> Option<u64>,
-) -> Result<&'a [u8]> {
+unsafe fn bytes<'a>(image: *const c_void, length: fn(Reader<'_>) -> Option<u64>) -> Result<&'a [u8]> {
     let read = |offset: u64, to: &mut [u8]| {
         // SAFETY: the length functions read the header, and tables that the header places, which the caller vouches for.
         unsafe {

@@ -155,7 +155,6 @@ pub fn api() -> &'static Api {
 }
 
 /// Calls a function of the library: `cu!(cuInit(0))`.
-#[macro_export]
 macro_rules! cu {
     ($name:ident($($argument:expr),* $(,)?)) => {
         unsafe { ($crate::api::api().$name)($($argument),*) }
@@ -163,12 +162,13 @@ macro_rules! cu {
 }
 
 /// Calls a function that must succeed.
-#[macro_export]
 macro_rules! ok {
     ($name:ident($($argument:expr),* $(,)?)) => {
         assert_eq!($crate::cu!($name($($argument),*)), $crate::api::CUDA_SUCCESS, stringify!($name))
     };
 }
+
+pub(crate) use {cu, ok};
 
 /// A context of the test's own, current in the test's thread, destroyed in the end.
 pub struct Context(pub H);
