@@ -105,3 +105,6 @@ fn serve<W: Work>(tie: &tie::Tie, orders: &tie::Orders) -> anyhow::Result<()> {
         other => bail!("{:?} came over the tie instead of Data", other.message),
     }
 }
+
+#[cfg(test)]
+mod tests;
