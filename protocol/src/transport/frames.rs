@@ -61,9 +61,7 @@ impl FrameReader {
         } else {
             let room = &mut self.buffer[self.end..];
             let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-            rustix::net::recv(socket, room, flags)
-                .map(|(got, _)| got)
-                .map_err(std::io::Error::from)
+            rustix::net::recv(socket, room, flags).map(|(got, _)| got).map_err(std::io::Error::from)
         };
         match got {
             Ok(0) => Err(LinkError::Closed),

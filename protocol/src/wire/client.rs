@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::client_calls::PendingCall;
 use super::client_chunks::{DownChunk, UpChunk, UpChunks};
 use super::codec::{Reader, Writer, padded};
 use super::flusher::Flusher;
 use super::layout::{
-    BOARD_WORDS, BODY_BYTES_MAX, CHUNK_BYTES, CHUNKS, Head, RECORD_BYTES_MAX, REPLY_IN_CHUNK, RING_BYTES,
-    SLOT_BYTES, SLOT_PAYLOAD, SLOTS, down, up,
+    BOARD_WORDS, BODY_BYTES_MAX, CHUNKS, Head, RECORD_BYTES_MAX, RING_BYTES, SLOTS, down, up,
 };
 use super::memory::Region;
 use super::pool::IndexPool;
@@ -22,6 +22,8 @@ use super::state::{LONG_WAIT, LinkError, LinkState, LongWait, LongWaitHook, Wait
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 
 const RING: Ring = Ring::new(RING_BYTES, RECORD_BYTES_MAX);
+/// How long the flusher gathers posts.
+pub(super) const GATHER_TIME: Duration = Duration::from_micros(20);
 /// Where records are not seen at once, this much is pushed without waiting for more.
 const BATCH_BYTES: u64 = 16 * 1024;
 
@@ -69,7 +71,7 @@ pub struct ClientLink {
     /// Whether the worker sees stores at once.
     mapped: bool,
     producer: Producer,
-    slots: IndexPool,
+    pub(super) slots: IndexPool,
     pub(super) up_chunks: UpChunks,
     pub(super) down_chunks: IndexPool,
     /// The ring position up to which records have been pushed; the lock is held while they are.
@@ -154,14 +156,7 @@ impl ClientLink {
                 return Err(error);
             }
         };
-        let pending = PendingCall {
-            link: self,
-            slot,
-            position,
-            call: head.call,
-            down: head.down.take(),
-            answered: false,
-        };
+        let pending = PendingCall::new(self, slot, position, head.call, head.down.take());
         self.flush()?;
         Ok(pending)
     }
@@ -502,121 +497,3 @@ impl Drop for Unfinished<'_> {
         }
     }
 }
-
-/// A call whose answer was not taken yet. Dropping it waits for the answer, since its slot cannot be used before.
-pub struct PendingCall<'l> {
-    link: &'l ClientLink,
-    slot: u32,
-    position: u64,
-    call: u16,
-    down: Option<DownChunk<'l>>,
-    answered: bool,
-}
-
-impl<'l> PendingCall<'l> {
-    /// The record's position.
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Waits for the answer.
-    pub fn wait(mut self) -> Result<Reply<'l>, LinkError> {
-        self.await_done()?;
-        let mut bytes = [0; SLOT_BYTES as usize - 8];
-        self.link.down.copy_out(down::slot(self.slot) + 8, &mut bytes);
-        let result = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        let (in_chunk, len) = (length & REPLY_IN_CHUNK != 0, length & !REPLY_IN_CHUNK);
-        let max = match (in_chunk, &self.down) {
-            (false, _) => SLOT_PAYLOAD,
-            (true, Some(_)) => CHUNK_BYTES,
-            (true, None) => 0,
-        };
-        if len > max {
-            let what = format!("an answer of {len} bytes where {max} can be");
-            return Err(self.link.broken_by(LinkError::protocol(what)));
-        }
-        let mut inline = [0; SLOT_PAYLOAD as usize];
-        inline.copy_from_slice(&bytes[8..]);
-        Ok(Reply { result, len: len as usize, in_chunk, inline, chunk: self.down.take() })
-    }
-
-    fn await_done(&mut self) -> Result<(), LinkError> {
-        let done = self.link.down.word64(down::slot(self.slot));
-        let want = self.position + 1;
-        let ready = || done.load(Acquire) >= want;
-        if !ready() {
-            let kind = WaitKind::Reply { call: self.call, position: self.position };
-            self.link.wait(kind, Point::Slot(self.slot), &ready)?;
-        }
-        self.answered = true;
-        if done.load(Acquire) != want {
-            return Err(self
-                .link
-                .broken_by(LinkError::protocol("an answer for a record that does not exist yet")));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for PendingCall<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            // On a broken link nothing comes any more, and nothing will be written either.
-            let _ = self.await_done();
-        }
-        self.link.slots.give(self.slot);
-    }
-}
-
-/// The answer of a call.
-pub struct Reply<'l> {
-    /// The CUDA result.
-    pub result: i32,
-    len: usize,
-    in_chunk: bool,
-    inline: [u8; SLOT_PAYLOAD as usize],
-    chunk: Option<DownChunk<'l>>,
-}
-
-impl<'l> Reply<'l> {
-    /// Bytes of the answer.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the answer is only a result.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Hands the result and a private copy of the answer's bytes to `read`.
-    pub fn read<R>(&self, read: impl FnOnce(i32, &mut Reader<'_>) -> R) -> R {
-        match &self.chunk {
-            Some(chunk) if self.in_chunk => {
-                let mut copy = vec![0; self.len];
-                chunk.read(0, &mut copy);
-                read(self.result, &mut Reader::new(&copy))
-            }
-            _ => read(self.result, &mut Reader::new(&self.inline[..self.len])),
-        }
-    }
-
-    /// Copies the answer's bytes straight to `to`; returns how many there were to copy (at most `to.len()`).
-    pub fn copy_to(&self, to: &mut [u8]) -> usize {
-        let len = self.len.min(to.len());
-        match &self.chunk {
-            Some(chunk) if self.in_chunk => chunk.read(0, &mut to[..len]),
-            _ => to[..len].copy_from_slice(&self.inline[..len]),
-        }
-        len
-    }
-
-    /// Takes the chunk back, to use it for another call.
-    pub fn into_chunk(self) -> Option<DownChunk<'l>> {
-        self.chunk
-    }
-}
-
-/// How long the flusher gathers posts.
-pub(super) const GATHER_TIME: Duration = Duration::from_micros(20);

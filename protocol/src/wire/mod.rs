@@ -9,6 +9,7 @@
 
 pub mod atomics;
 pub mod client;
+pub mod client_calls;
 pub mod client_chunks;
 #[allow(unsafe_code)]
 pub mod codec;
@@ -24,7 +25,8 @@ pub mod state;
 pub mod threads;
 pub mod worker;
 
-pub use client::{CallHead, ClientLink, PendingCall, Reply};
+pub use client::{CallHead, ClientLink};
+pub use client_calls::{PendingCall, Reply};
 pub use client_chunks::{DownChunk, UpChunk};
 pub use layout::Head;
 pub use state::{LinkError, LongWait, WaitKind};

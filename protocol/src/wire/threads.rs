@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 /// Starts a thread that has all signals blocked from its first instruction on: the program's handlers belong on the
 /// program's threads, which also have the stacks for them. `name` has at most 15 bytes.
 pub fn spawn_quiet<T: Send + 'static>(
-    name: &str, run: impl FnOnce() -> T + Send + 'static,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     debug_assert!(name.len() <= 15);
     // SAFETY: an all-zero signal set is valid memory for the calls that fill it; only this thread's mask changes, and

@@ -86,6 +86,10 @@ impl Receiver {
 
     /// Whether the ring is empty as far as can be seen without waiting: time for other work.
     pub fn idle_hint(&self) -> bool {
+        if !self.replier.mapped {
+            // Somebody must read for something to come; a failure is seen by `next`.
+            let _ = self.replier.transport.look();
+        }
         !Consumer::has_news(&self.replier.up, self.consumer.taken())
     }
 
