@@ -112,7 +112,11 @@ impl Pool {
             }
         }
         self.work_for(grid);
-        lock(&self.queue).live.retain(|g| !Arc::ptr_eq(g, grid));
+        {
+            let mut q = lock(&self.queue);
+            q.live.retain(|g| !Arc::ptr_eq(g, grid));
+            q.grids.retain(|g| !Arc::ptr_eq(g, grid));
+        }
         match lock(&grid.state).fault.take() {
             Some(f) => Err(f),
             None => Ok(()),

@@ -409,7 +409,8 @@ impl Emit<'_> {
         self.set(to, d, v);
     }
 
-    /// Arithmetic with the carry flag; for subtraction it is the borrow.
+    /// Arithmetic with the carry flag. A subtraction adds the complement, so its carry means "no borrow": compilers mix
+    /// `subc` and `addc` in that sense, whatever the manual's wording.
     pub fn carry(&mut self, op: CarryOp, ty: Ty, d: Reg, o: [&Opd; 3], uses: bool, sets: bool) {
         let Some(flag) = self.carry else { return };
         let t = class_type(ty.class());
@@ -428,6 +429,7 @@ impl Emit<'_> {
         };
         if uses {
             let c = self.b.use_var(flag);
+            let c = if minus { self.not(c) } else { c };
             let c = if t == types::I8 { c } else { self.b.ins().uextend(t, c) };
             let w = if minus { self.b.ins().isub(v, c) } else { self.b.ins().iadd(v, c) };
             let second = if minus {
@@ -439,6 +441,7 @@ impl Emit<'_> {
             v = w;
         }
         if sets {
+            let out = if minus { self.not(out) } else { out };
             self.b.def_var(flag, out);
         }
         self.set(ty, d, v);
