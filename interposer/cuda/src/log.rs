@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +38,10 @@ pub fn set(log: &Log) {
         OpenOptions::new().append(true).create(true).open(path).ok()
     });
     LEVEL.store(log.level as u8, Ordering::Relaxed);
+    // This library has a standard library of its own, so its hook is not the program's. Without one a panic, which
+    // becomes CUDA_ERROR_UNKNOWN, would write to stderr unasked.
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| std::panic::set_hook(Box::new(|info| line(LogLevel::Error, format_args!("{info}")))));
 }
 
 /// Writes a line, if its level is wanted.

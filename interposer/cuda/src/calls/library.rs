@@ -81,7 +81,7 @@ fn load(cx: Cx, out: Ptr<Handle>, image: &[u8], jit: &Jit) -> Answer {
     let (handle, pending) = libraries.create(|handle, library| {
         *lock(&library.inside) = Inside::default();
         lock(&library.modules).clear();
-        cx.begin(numbers::library_load, false, 16 + Vec::len(&options), |to| {
+        cx.begin(numbers::library_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
             handle.put(to);
             parcel.put(to);
             <Vec<u8> as Lend>::put(&options, to);

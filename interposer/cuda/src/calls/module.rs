@@ -63,7 +63,7 @@ fn load(cx: Cx, out: Ptr<Handle>, image: &[u8], jit: &Jit) -> Answer {
         module.context.store(cx.context, Relaxed);
         module.library.store(0, Relaxed);
         *lock(&module.inside) = Inside::default();
-        cx.begin(numbers::module_load, false, 16 + Vec::len(&options), |to| {
+        cx.begin(numbers::module_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
             handle.put(to);
             parcel.put(to);
             <Vec<u8> as Lend>::put(&options, to);
