@@ -137,6 +137,17 @@ table! {
     CUDA_ERROR_UNKNOWN = "unknown error";
 }
 
+/// The raw number that a launch with impossible dimensions must answer to NVIDIA's runtime: `cudaErrorInvalidConfiguration`.
+///
+/// `cuda.h` has no such result, and whoever calls the driver by itself gets `CUDA_ERROR_INVALID_VALUE`. But runtime 13.5
+/// passes the driver's answer on as it is, and programs get error 9 from it: measured, of all answers only 9 becomes 9,
+/// and `CUDA_ERROR_INVALID_VALUE` stays 1. (Runtime 12.9 makes 9 of `CUDA_ERROR_INVALID_VALUE` by itself, and leaves 9 as
+/// it is.) So a function that was loaded from the compiler's fatbin wrapper, which only the runtime hands over, is
+/// answered with 9. Impossible are a zero or too large grid or block dimension and more than 1024 threads a block; too
+/// much shared memory is `CUDA_ERROR_INVALID_VALUE`, too many threads for the function's registers or bounds is
+/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
+pub const INVALID_CONFIGURATION: u32 = 9;
+
 /// The result with this number, if `cuda.h` declares one. A C program may hand any number to `cuGetErrorName`, which
 /// then answers `CUDA_ERROR_INVALID_VALUE` and a null pointer.
 pub fn from_code(code: u32) -> Option<CUresult> {

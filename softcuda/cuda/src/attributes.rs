@@ -158,8 +158,15 @@ mod tests {
 
     #[test]
     fn every_attribute_that_a_runtime_asks_for_has_a_value() {
-        let config = Config { devices: 1, memory: 1 << 20, driver_version: 13040, workers: 2 };
-        let device = Device::new(0, &config).unwrap();
+        let config = Config {
+            devices: 1,
+            memory: 1 << 20,
+            driver_version: 13040,
+            workers: 2,
+            visible: None,
+            eager: false,
+        };
+        let device = Device::new(0, crate::device::identity(0), &config).unwrap();
         for id in ASKED.iter().cloned().flatten() {
             assert!(value(&device, id).is_some(), "attribute {id}");
         }

@@ -6,6 +6,8 @@
 //!   memory if that is less).
 //! - `SOFTCUDA_DRIVER_VERSION`: the version that `cuDriverGetVersion` answers, 1000 × major + 10 × minor, no newer than
 //!   this library's.
+//! - `CUDA_VISIBLE_DEVICES`: as NVIDIA's driver reads it, numbers or (the beginnings of) `GPU-…` UUIDs.
+//! - `CUDA_MODULE_LOADING`: `EAGER` is what `cuModuleGetLoadingMode` then answers; images are read at once in any case.
 //! - `SOFTCUDA_WORKERS`: how many threads run the blocks of a grid (default: one a core).
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,39 @@ pub struct Config {
     pub driver_version: i32,
     /// Threads that run grids, for each device.
     pub workers: usize,
+    /// `CUDA_VISIBLE_DEVICES`, if it is set.
+    pub visible: Option<String>,
+    /// `CUDA_MODULE_LOADING` is `EAGER`.
+    pub eager: bool,
+}
+
+impl Config {
+    /// The devices to present, in their order, of those whose UUIDs are given. As with NVIDIA's driver the list ends at
+    /// its first entry that is none, and at one that was named before.
+    pub fn visible(&self, uuids: &[[u8; 16]]) -> Vec<usize> {
+        let Some(list) = &self.visible else { return (0..uuids.len()).collect() };
+        let mut chosen = Vec::new();
+        for entry in list.split(',').map(str::trim) {
+            let index = match entry.strip_prefix("GPU-") {
+                Some(text) => {
+                    let digits = text.replace('-', "").to_ascii_lowercase();
+                    let mut same = (0..uuids.len())
+                        .filter(|i| !digits.is_empty() && hex(&uuids[*i]).starts_with(&digits));
+                    same.next().filter(|_| same.next().is_none())
+                }
+                None => entry.parse().ok().filter(|i| *i < uuids.len()),
+            };
+            match index {
+                Some(index) if !chosen.contains(&index) => chosen.push(index),
+                _ => break,
+            }
+        }
+        chosen
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The configuration of this process.
@@ -42,6 +77,8 @@ fn read(variable: impl Fn(&str) -> Option<String>, half_of_memory: u64) -> Confi
         memory: number("SOFTCUDA_MEMORY").unwrap_or((4 << 30).min(half_of_memory)).max(1 << 20),
         driver_version: version.filter(|v| (11000..=NEWEST_VERSION).contains(v)).unwrap_or(NEWEST_VERSION),
         workers: number("SOFTCUDA_WORKERS").map_or(cores, |n| n.clamp(1, 1024) as usize),
+        visible: variable("CUDA_VISIBLE_DEVICES"),
+        eager: variable("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
     }
 }
 
@@ -86,5 +123,22 @@ mod tests {
         ]);
         assert_eq!((odd.devices, odd.memory, odd.driver_version), (1, 4 << 30, NEWEST_VERSION));
         assert_eq!(read(|_| None, 1 << 30).memory, 1 << 30);
+    }
+
+    #[test]
+    fn visible_devices() {
+        let uuids = [[0xab; 16], [0xac; 16], [0x01; 16]];
+        let with = |list: Option<&str>| {
+            read(|name| if name == "CUDA_VISIBLE_DEVICES" { list.map(str::to_owned) } else { None }, 1 << 40)
+                .visible(&uuids)
+        };
+        assert_eq!(with(None), [0, 1, 2]);
+        assert_eq!(with(Some("2,0")), [2, 0]);
+        assert_eq!(with(Some("GPU-01, GPU-abab")), [2, 0]);
+        assert_eq!(with(Some("1,7,0")), [1], "the list ends at what is no device");
+        assert_eq!(with(Some("1,1,0")), [1], "and at a device that is named twice");
+        for none in ["", "-1", "GPU-a", "GPU-", "x"] {
+            assert!(with(Some(none)).is_empty(), "{none}");
+        }
     }
 }

@@ -1,4 +1,5 @@
 //! Contexts: what a thread works in. A context owns streams, events, modules and memory, and dies of a kernel's fault.
+#![forbid(unsafe_code)]
 
 use crate::device::Device;
 use crate::driver::TABLES;
@@ -7,7 +8,7 @@ use crate::stream::{Stream, Work};
 use crate::{current, per_thread, printf, progress};
 use cudarc::driver::sys::CUresult;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// One context.
 pub struct Context {
@@ -32,7 +33,7 @@ pub struct Context {
     /// What this context died of.
     pub fate: Arc<Fate>,
     gone: AtomicBool,
-    legacy: OnceLock<Arc<Stream>>,
+    legacy: Arc<Stream>,
     /// Every stream, and the lock under which work is given to any of them, so that its order is one for all.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
@@ -65,31 +66,32 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl Context {
     /// A context under a handle from the table of contexts, and added to it.
     pub fn new(handle: usize, device: &Arc<Device>, primary: bool, flags: u32) -> Arc<Context> {
-        let context = Arc::new(Context {
-            handle,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            device: device.clone(),
-            primary,
-            flags: AtomicU32::new(flags),
-            api_version: 3020,
-            limits: Mutex::new(crate::limits::Limits::default()),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(1),
-            fate: Arc::default(),
-            gone: AtomicBool::new(false),
-            legacy: OnceLock::new(),
-            streams: Mutex::new(Vec::new()),
+        let fate: Arc<Fate> = Arc::default();
+        let context = Arc::new_cyclic(|context| {
+            let legacy = Stream::of(context.clone(), fate.clone(), crate::stream::LEGACY, 0, 0);
+            Context {
+                handle,
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                device: device.clone(),
+                primary,
+                flags: AtomicU32::new(flags),
+                api_version: 3020,
+                limits: Mutex::new(crate::limits::Limits::default()),
+                cache_config: AtomicU32::new(0),
+                shared_config: AtomicU32::new(1),
+                fate,
+                gone: AtomicBool::new(false),
+                streams: Mutex::new(vec![Arc::downgrade(&legacy)]),
+                legacy,
+            }
         });
-        let legacy = Stream::new(&context, crate::stream::LEGACY, 0, 0);
-        context.adopt(&legacy);
-        let _ = context.legacy.set(legacy);
         TABLES.contexts.add(handle, context.clone());
         context
     }
 
     /// The default stream that orders itself with all blocking ones.
     pub fn legacy(&self) -> &Arc<Stream> {
-        self.legacy.get().unwrap_or_else(|| unreachable!("set in `new`"))
+        &self.legacy
     }
 
     /// Whether it was destroyed or reset.

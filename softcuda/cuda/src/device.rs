@@ -1,4 +1,5 @@
 //! A device and what is asked of it.
+#![forbid(unsafe_code)]
 
 use crate::attributes;
 use crate::config::Config;
@@ -34,11 +35,11 @@ impl Device {
     ///
     /// # Errors
     /// When the system refuses the address range.
-    pub fn new(index: usize, config: &Config) -> std::io::Result<Self> {
+    pub fn new(ordinal: usize, identity: DeviceIdentity, config: &Config) -> std::io::Result<Self> {
         let memory = Memory::new(config.memory)?;
         Ok(Self {
-            ordinal: index as i32,
-            identity: identity(index),
+            ordinal: ordinal as i32,
+            identity,
             engine: Engine::new(memory.clone(), config.workers),
             memory,
             multiprocessors: config.workers as u32,
@@ -62,8 +63,8 @@ impl Device {
     }
 }
 
-/// The same in every process and on every run, and different for each ordinal.
-fn identity(index: usize) -> DeviceIdentity {
+/// UUID and place of the machine's device of this number: the same in every process and on every run.
+pub fn identity(index: usize) -> DeviceIdentity {
     let mut uuid = *b"softcuda-cpu-\x40\x80\0";
     uuid[15] = index as u8;
     DeviceIdentity { uuid, pci_domain: 0, pci_bus: index as i32 + 1, pci_device: 0 }
@@ -94,12 +95,15 @@ mod tests {
     use super::*;
 
     fn config(devices: usize) -> Config {
-        Config { devices, memory: 1 << 20, driver_version: 13040, workers: 2 }
+        Config { devices, memory: 1 << 20, driver_version: 13040, workers: 2, visible: None, eager: false }
     }
 
     #[test]
     fn devices_are_told_apart() {
-        let (a, b) = (Device::new(0, &config(2)).unwrap(), Device::new(1, &config(2)).unwrap());
+        let (a, b) = (
+            Device::new(0, identity(0), &config(2)).unwrap(),
+            Device::new(1, identity(1), &config(2)).unwrap(),
+        );
         assert_ne!(a.identity, b.identity);
         assert_eq!(a.pci_bus_id(), "00000000:01:00.0");
         let both = [Arc::new(a), Arc::new(b)];

@@ -1,9 +1,10 @@
 //! The driver as a whole: its devices and the tables of everything that has a handle.
+#![forbid(unsafe_code)]
 
 use crate::allocations::Allocations;
 use crate::config;
 use crate::context::Context;
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::entry;
 use crate::error::*;
 use crate::event::Event;
@@ -66,10 +67,18 @@ pub fn init(flags: u32) -> Result {
     }
     if DEVICES.get().is_none() {
         let config = config::get();
-        let devices: std::io::Result<Vec<_>> =
-            (0..config.devices).map(|i| Device::new(i, config).map(Arc::new)).collect();
+        let identities: Vec<_> = (0..config.devices).map(device::identity).collect();
+        let uuids: Vec<_> = identities.iter().map(|i| i.uuid).collect();
+        let visible = config.visible(&uuids);
+        let make = |(ordinal, index): (usize, &usize)| {
+            Device::new(ordinal, identities[*index], config).map(Arc::new)
+        };
+        let devices: std::io::Result<Vec<_>> = visible.iter().enumerate().map(make).collect();
         // Two threads may come here at once; the devices of the slower one are dropped again.
         let _ = DEVICES.set(devices.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?);
+    }
+    if devices().is_empty() {
+        return Err(CUDA_ERROR_NO_DEVICE);
     }
     entry::open();
     Ok(())

@@ -3,7 +3,8 @@
 use crate::error::{
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, Result,
 };
-use crate::launch::{self, INVALID_CONFIGURATION};
+use crate::launch;
+use cuda_abi::errors::INVALID_CONFIGURATION;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 

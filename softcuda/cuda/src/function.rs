@@ -35,7 +35,7 @@ pub struct Function {
     pub kernel: Arc<engine::Kernel>,
     /// Its name, as C text.
     pub name: CString,
-    /// Whether NVIDIA's runtime loaded it; see [`crate::launch::INVALID_CONFIGURATION`].
+    /// Whether NVIDIA's runtime loaded it; see [`cuda_abi::errors::INVALID_CONFIGURATION`].
     pub from_runtime: bool,
     /// Shared with the `CUkernel` that it comes from, if it comes from a library.
     pub settings: Arc<Settings>,

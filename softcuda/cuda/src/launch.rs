@@ -15,20 +15,12 @@ const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
 
-/// The raw answer to a launch with impossible dimensions, where the runtime asks: `cudaErrorInvalidConfiguration`.
-///
-/// `cuda.h` has no such number, and whoever calls the driver itself gets `CUDA_ERROR_INVALID_VALUE`. But NVIDIA's runtime
-/// 13.5 passes the driver's answer on as it is, and programs get error 9 from it (measured: of all answers only 9 becomes
-/// 9; runtime 12.9 makes 9 of `CUDA_ERROR_INVALID_VALUE` by itself). So a function that comes from a fatbin in the
-/// runtime's own wrapper is answered with 9.
-pub const INVALID_CONFIGURATION: u32 = 9;
-
 /// Why a launch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// For one of CUDA's reasons.
     Code(CUresult),
-    /// See [`INVALID_CONFIGURATION`].
+    /// See [`cuda_abi::errors::INVALID_CONFIGURATION`]: for functions that NVIDIA's runtime loaded.
     Configuration,
 }
 

@@ -63,8 +63,7 @@ impl Primary {
         Ok(())
     }
 
-    /// `cuDevicePrimaryCtxReset`: ends the context whoever retains it. The next retain makes a new one; while others
-    /// still hold theirs, one is made at once, so that their releases have something to count.
+    /// `cuDevicePrimaryCtxReset`: ends the context whoever retains it; the next retain makes a new one.
     pub fn reset(&self) {
         let ended = {
             let mut state = self.lock();

@@ -1,4 +1,5 @@
 //! Streams: queues of work, each run in order by a thread of its own, beside the host and each other.
+#![forbid(unsafe_code)]
 
 use crate::context::{Context, Fate};
 use crate::driver::TABLES;
@@ -84,17 +85,28 @@ struct Queue {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    /// A stream without a thread yet; the caller adds it to its context.
+    /// A stream of a context without a thread yet; the caller adds it to its context.
     pub fn new(context: &Arc<Context>, handle: usize, flags: u32, priority: i32) -> Arc<Stream> {
+        Self::of(Arc::downgrade(context), context.fate.clone(), handle, flags, priority)
+    }
+
+    /// As [`Stream::new`], for a context that is being made.
+    pub fn of(
+        context: Weak<Context>,
+        fate: Arc<Fate>,
+        handle: usize,
+        flags: u32,
+        priority: i32,
+    ) -> Arc<Stream> {
         Arc::new(Stream {
             handle,
-            context: Arc::downgrade(context),
+            context,
             flags,
             priority,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             seen_by_legacy: AtomicU64::new(0),
             seen_of_legacy: AtomicU64::new(0),
-            fate: context.fate.clone(),
+            fate,
             queue: Mutex::default(),
             bell: Condvar::new(),
             submitted: AtomicU64::new(0),

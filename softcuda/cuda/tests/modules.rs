@@ -321,3 +321,52 @@ fn a_link_makes_an_image_that_loads() {
     assert_eq!(launch(function(module, "use_it"), 1, 1, 0, &[memory]), CUDA_SUCCESS);
     assert_eq!(words(memory, 1), [42]);
 }
+
+/// What NVIDIA's runtime hands over: the compiler's wrapper, here through the table that CUDA 11's runtime uses.
+#[test]
+fn a_wrapper_loads_through_the_private_table_and_is_answered_as_the_runtime_expects() {
+    type Load = unsafe extern "C" fn(*mut H, *const c_void, usize, usize, u32) -> CUresult;
+    type Unload = unsafe extern "C" fn(*const c_void) -> CUresult;
+    let _context = context();
+    let fatbin = fatbin(1, 75, PTX.as_bytes());
+    let wrapper = [0x4662_43b1u64 | 1 << 32, fatbin.as_ptr().expose_provenance() as u64, 0];
+    let uuid = 0x6bd5fb6c_5bf4_e74a_8987_d93912fd9df9u128.to_be_bytes();
+    let mut table = std::ptr::null::<*const c_void>();
+    ok!(cuGetExportTable((&raw mut table).cast(), uuid.as_ptr().cast()));
+    let mut module = 0;
+    // SAFETY: the slots have these prototypes, and the wrapper stays where it is.
+    let unload = unsafe {
+        let load: Load = std::mem::transmute::<*const c_void, Load>(*table.add(6));
+        assert_eq!(load(&mut module, wrapper.as_ptr().cast(), 0, 0, 0), CUDA_SUCCESS);
+        std::mem::transmute::<*const c_void, Unload>(*table.add(7))
+    };
+    let nothing = function(module, "nothing");
+    assert_eq!(launch(nothing, 1, 32, 0, &[]), CUDA_SUCCESS);
+    // A number that is none of CUresult: asked for as such.
+    type Launch = unsafe extern "C" fn(
+        H,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        H,
+        *mut *mut c_void,
+        *mut *mut c_void,
+    ) -> u32;
+    // SAFETY: the function returns a C enumeration, which is an unsigned int.
+    let raw: Launch = unsafe { std::mem::transmute(api().cuLaunchKernel) };
+    let none = std::ptr::null_mut();
+    // SAFETY: a kernel without parameters.
+    assert_eq!(unsafe { raw(nothing, 1, 1, 1, 1025, 1, 1, 0, 0, none, none) }, 9);
+    // SAFETY: as above.
+    assert_eq!(unsafe { raw(nothing, 1, 1, 1, 1, 1, 1, 1 << 20, 0, none, none) }, 1);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(unload(wrapper.as_ptr().cast()), CUDA_SUCCESS);
+        assert_eq!(unload(wrapper.as_ptr().cast()), CUDA_ERROR_NOT_FOUND);
+    }
+    assert_eq!(launch(nothing, 1, 32, 0, &[]), CUDA_ERROR_INVALID_HANDLE);
+}

@@ -16,7 +16,7 @@ use std::time::Instant;
 const LIBRARY_OPTIONS: u32 = 2;
 
 exports! { ($) modules_names, initialised;
-    cuModuleGetLoadingMode(mode: *mut u32) { out(mode)?.set(2) }
+    cuModuleGetLoadingMode(mode: *mut u32) { out(mode)?.set(if crate::config::get().eager { 1 } else { 2 }) }
     cuModuleLoad(module: *mut CUmodule, path: *const c_char) {
         let module = out(module)?;
         current::healthy()?;

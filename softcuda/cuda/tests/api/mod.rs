@@ -44,6 +44,7 @@ api! {
     cuDeviceGetAttribute(*mut i32, u32, i32);
     cuGetErrorName(u32, *mut *const c_char);
     cuGetProcAddress_v2(*const c_char, *mut *mut c_void, i32, u64, *mut u32);
+    cuGetExportTable(*mut *const c_void, *const c_void);
     cuCtxCreate_v2(*mut H, u32, i32);
     cuCtxDestroy_v2(H);
     cuCtxSetCurrent(H);
