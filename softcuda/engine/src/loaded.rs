@@ -69,9 +69,7 @@ impl Loaded {
     pub fn new(memory: &Arc<Memory>, module: Module) -> Result<Arc<Loaded>, LoadError> {
         let mut program = module.program;
         unresolved(&program)?;
-        for f in program.functions.iter_mut().filter(|f| !f.external) {
-            prepare(f);
-        }
+        prepare(&mut program);
         let placed = Arc::new(place(memory, &program)?);
         let program = Arc::new(program);
         let globals = program

@@ -2,11 +2,38 @@
 
 use super::{BlockId, Callee, Function, Inst, Op, Opd, Order, Program, Symbol, Term};
 
-/// What runs over every function once, when it is loaded.
-pub fn prepare(f: &mut Function) {
-    constants(f);
-    dead_code(f);
-    yields(f);
+/// What runs over a module once, when it is loaded.
+pub fn prepare(p: &mut Program) {
+    for f in p.functions.iter_mut().filter(|f| !f.external) {
+        constants(f);
+        dead_code(f);
+    }
+    let looks = functions_that_look(p);
+    for f in p.functions.iter_mut().filter(|f| !f.external) {
+        yields(f, &looks);
+    }
+}
+
+/// By function: whether it, or something that it calls, reads what other threads write.
+fn functions_that_look(p: &Program) -> Vec<bool> {
+    let mut looks = vec![false; p.functions.len()];
+    let mut callers = vec![Vec::new(); p.functions.len()];
+    let mut work = Vec::new();
+    for (i, f) in p.functions.iter().enumerate() {
+        for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+            if let Op::Call { callee: Callee::Function(g), .. } = inst.op {
+                callers[g as usize].push(i);
+            } else if sees_others(&inst.op, &[]) {
+                work.push(i);
+            }
+        }
+    }
+    while let Some(f) = work.pop() {
+        if !std::mem::replace(&mut looks[f], true) {
+            work.extend(&callers[f]);
+        }
+    }
+    looks
 }
 
 /// Blocks that control can go to from `b`.
@@ -166,18 +193,19 @@ fn loop_body(preds: &[Vec<BlockId>], from: BlockId, to: BlockId) -> Vec<BlockId>
 }
 
 /// Whether an operation may read what another thread writes at any time: what a loop can wait for.
-fn sees_others(op: &Op) -> bool {
+fn sees_others(op: &Op, looks: &[bool]) -> bool {
     match op {
         Op::Ld { order, .. } => *order != Order::Weak,
         Op::Atom { d, .. } => d.is_some(),
-        // A fence makes weak loads around it look again; a callee may do anything.
-        Op::Fence | Op::Nanosleep | Op::Call { callee: Callee::Function(_) | Callee::Pointer(_), .. } => true,
+        // A fence makes weak loads around it look again; what is called by a pointer may do anything.
+        Op::Fence | Op::Nanosleep | Op::Call { callee: Callee::Pointer(_), .. } => true,
+        Op::Call { callee: Callee::Function(f), .. } => looks.get(*f as usize) == Some(&true),
         _ => false,
     }
 }
 
 /// Puts a [`Op::Yield`] at the end of each loop that may wait for another thread.
-fn yields(f: &mut Function) {
+fn yields(f: &mut Function, looks: &[bool]) {
     let edges = back_edges(f);
     if edges.is_empty() {
         return;
@@ -190,7 +218,7 @@ fn yields(f: &mut Function) {
     }
     for (from, to) in edges {
         let body = loop_body(&preds, from, to);
-        let waits = body.iter().flat_map(|b| &f.blocks[*b as usize].insts).any(|i| sees_others(&i.op));
+        let waits = body.iter().flat_map(|b| &f.blocks[*b as usize].insts).any(|i| sees_others(&i.op, looks));
         let block = &mut f.blocks[from as usize].insts;
         if waits && block.last().is_none_or(|i| i.op != Op::Yield) {
             let line = block.last().map_or(f.line, |i| i.line);

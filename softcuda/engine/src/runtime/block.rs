@@ -33,8 +33,8 @@ pub struct Warp {
     pub waiting: u32,
     /// Wait at an operation among whoever is there.
     pub gathering: u32,
-    /// Have yielded since somebody began to gather.
-    pub yielded: u32,
+    /// How often a lane has yielded since somebody began to gather.
+    pub yields: u32,
 }
 
 /// One of the 16 barriers.
@@ -306,10 +306,10 @@ pub unsafe extern "C" fn yield_now(t: *mut Thread) {
     // SAFETY: as promised.
     unsafe {
         let rest = (*(*t).block).rest;
-        let (w, bit) = (((*t).linear / 32) as usize, 1 << ((*t).linear % 32));
+        let w = ((*t).linear / 32) as usize;
         {
             let r = &mut *rest;
-            r.warps[w].yielded |= bit;
+            r.warps[w].yields += 1;
             r.idle += 1;
             if r.grid.stop.load(Ordering::Relaxed) != 0 {
                 fail(t, FaultKind::Cancelled, 0, "stopped".to_string());

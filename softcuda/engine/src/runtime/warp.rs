@@ -44,7 +44,7 @@ pub unsafe extern "C" fn operation(t: *mut Thread, code: u32, mask: u64, a: u64,
             warp.run &= !bit;
             if mask & WHOEVER != 0 {
                 if warp.gathering == 0 {
-                    warp.yielded = 0;
+                    warp.yields = 0;
                 }
                 warp.gathering |= bit;
                 false
@@ -90,10 +90,13 @@ pub fn lane_ended(r: &mut Rest, w: usize) {
     }
 }
 
-/// If every other lane of the warp waits or has yielded, those who gather at the same place go on together.
+/// Rounds of yields after which a lane that spins is no longer waited for.
+const PATIENCE: u32 = 64;
+
+/// If every other lane of the warp waits, or has spun for long, those who gather at the same place go on together.
 pub fn gathered(r: &mut Rest, w: usize) -> bool {
     let warp = r.warps[w];
-    if warp.gathering == 0 || warp.run & !warp.yielded != 0 {
+    if warp.gathering == 0 || warp.yields <= PATIENCE * warp.run.count_ones() && warp.run != 0 {
         return false;
     }
     let first = r.threads[w * 32 + warp.gathering.trailing_zeros() as usize].post;
@@ -108,7 +111,7 @@ pub fn gathered(r: &mut Rest, w: usize) -> bool {
     let warp = &mut r.warps[w];
     warp.gathering &= !lanes;
     warp.run |= lanes;
-    warp.yielded = 0;
+    warp.yields = 0;
     r.moved();
     true
 }
