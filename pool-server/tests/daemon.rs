@@ -69,6 +69,15 @@ fn a_session_that_fails_says_why() {
 }
 
 #[test]
+fn a_closed_data_connection_ends_the_session_in_peace() {
+    let server = Server::start(|_| {});
+    let Session { mut control, path, .. } = Session::open(&server.unix()).unwrap();
+    drop(path);
+    let event = wait_event(&mut control, Duration::from_secs(5)).unwrap();
+    assert_eq!(event, Event::Closed { reason: "the data connection was closed".into() });
+}
+
+#[test]
 fn a_client_that_goes_takes_its_worker_and_what_that_started_along() {
     let server = Server::start(|_| {});
     for client in [server.unix(), server.tcp()] {
@@ -85,12 +94,12 @@ fn a_client_that_goes_takes_its_worker_and_what_that_started_along() {
 #[test]
 fn a_busy_or_frozen_worker_ends_with_its_client_too() {
     let server = Server::start(|_| {});
-    for signal in [None, Some(libc::SIGSTOP)] {
+    for frozen in [false, true] {
         let mut session = Session::open(&server.unix()).unwrap();
         let worker = session.worker_pid();
         session.say(b'L'); // Loops for ever on the main thread.
-        if let Some(signal) = signal {
-            kill(worker, signal);
+        if frozen {
+            freeze(worker);
         }
         drop(session);
         wait_until("the worker is gone", Duration::from_secs(1), || !alive(worker));
@@ -106,7 +115,7 @@ fn a_long_call_is_not_death_but_a_frozen_worker_is() {
     session.control.send_ping(7).unwrap();
     assert_eq!(session.event().unwrap(), Event::Pong { n: 7 });
 
-    kill(worker, libc::SIGSTOP);
+    freeze(worker);
     // Far more pings than any queue holds: the daemon must neither answer for the worker nor wait for it.
     for n in 0..200 {
         session.control.send_ping(n).unwrap();
@@ -127,7 +136,7 @@ fn a_stopped_client_keeps_its_session() {
     for address in [server.unix(), server.tcp()] {
         let mut client = Client::start(&address);
         let worker = client.line().parse().unwrap();
-        kill(client.pid(), libc::SIGSTOP);
+        freeze(client.pid());
         // Longer than every time-out that a live peer's silence could trip.
         std::thread::sleep(Duration::from_millis(4500));
         assert!(alive(worker));
@@ -195,7 +204,7 @@ fn a_daemon_that_is_killed_leaves_no_worker_and_its_socket_is_taken_over() {
 #[test]
 fn a_stopped_daemon_makes_new_clients_fail_in_time() {
     let daemon = DaemonProcess::start(&[]);
-    kill(daemon.pid(), libc::SIGSTOP);
+    freeze(daemon.pid());
     let start = Instant::now();
     let config = ClientConfig { connect_timeout: Duration::from_millis(500), ..daemon.tcp() };
     let error = connect(&config, start + config.connect_timeout).unwrap_err();
@@ -382,13 +391,20 @@ fn warm_workers_are_replaced_and_never_used_twice() {
             let mut session = Session::open(&server.unix()).unwrap();
             assert!(seen.insert(session.worker_pid()));
         }
-        // One that died while it waited is not given out.
-        wait_until("the pool is full", Duration::from_secs(5), || server.workers().len() >= warm);
-        for pid in server.workers() {
-            kill(pid, libc::SIGKILL);
-        }
-        Session::open(&server.unix()).unwrap().worker_pid();
     }
+}
+
+#[test]
+fn a_warm_worker_that_died_is_not_given_out() {
+    let server = Server::start(|config| config.warm_workers = 2);
+    wait_until("the pool is full", Duration::from_secs(8), || server.workers().len() == 2);
+    let warm = server.workers();
+    for pid in &warm {
+        kill(*pid, libc::SIGKILL);
+    }
+    wait_until("they are dead", Duration::from_secs(5), || !warm.iter().any(|pid| alive(*pid)));
+    let worker = Session::open(&server.unix()).unwrap().worker_pid();
+    assert!(!warm.contains(&worker));
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl WorkerPool {
                 warm.extract_if(.., |worker| !worker.is_alive()).collect()
             };
             for mut worker in dead {
-                tracing::warn!("a warm worker {}", worker.end().await);
+                tracing::warn!("a warm worker {}", worker.end().await.how);
             }
             if self.warm.lock().unwrap_or_else(PoisonError::into_inner).len() >= self.size {
                 return Ok(());

@@ -110,7 +110,8 @@ fn prepare(command: &mut Command) {
         use rustix::process::{Resource, Rlimit, getppid, set_parent_process_death_signal, setrlimit};
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(daemon) {
-            return Err(io::Error::from(rustix::io::Errno::SRCH));
+            // The daemon died before the line above; an error would have nobody to go to.
+            exit_at_once();
         }
         // Core files would hold clients' data.
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -121,6 +122,14 @@ fn prepare(command: &mut Command) {
     // nothing and takes no lock.
     unsafe {
         command.pre_exec(in_child);
+    }
+}
+
+fn exit_at_once() -> ! {
+    #[allow(unsafe_code)]
+    // SAFETY: _exit(2) is async-signal-safe, so it may follow a fork, and touches no memory of the process.
+    unsafe {
+        libc::_exit(1)
     }
 }
 
@@ -157,7 +166,7 @@ impl Worker {
             Ok(Ok(Some(FromWorker::Failed { reason }))) => bail!("{reason}"),
             Ok(Ok(Some(FromWorker::Pong { .. }))) => bail!("a new worker answered a ping that nobody sent"),
             Ok(Ok(None) | Err(_)) => {
-                bail!("a worker that was loading {} {}", driver.display(), worker.end_by_itself().await)
+                bail!("a worker that was loading {} {}", driver.display(), worker.end_by_itself().await.how)
             }
         }
         Ok(worker)
@@ -185,19 +194,19 @@ impl Worker {
 
     /// Like [`Worker::end`], for one that is about to end by itself: it gets a moment to do so, or every cause of death
     /// would read "killed".
-    pub async fn end_by_itself(&mut self) -> String {
+    pub async fn end_by_itself(&mut self) -> Ended {
         let _ = tokio::time::timeout(Duration::from_millis(200), self.child.wait()).await;
         self.end().await
     }
 
-    /// Kills it with all its children and collects it. Says how it ended, for a sentence that begins with "the worker".
-    pub async fn end(&mut self) -> String {
+    /// Kills it with all its children and collects it.
+    pub async fn end(&mut self) -> Ended {
         self.kill();
         let status = self.child.wait().await;
         self.group = None;
         match status {
-            Ok(status) => describe(status),
-            Err(error) => format!("ended, unseen ({error})"),
+            Ok(status) => Ended { well: status.success(), how: describe(status) },
+            Err(error) => Ended { well: false, how: format!("ended, unseen ({error})") },
         }
     }
 
@@ -207,6 +216,15 @@ impl Worker {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+/// How a worker ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// By itself and without an error.
+    pub well: bool,
+    /// For a sentence that begins with "the worker".
+    pub how: String,
 }
 
 impl Drop for Worker {

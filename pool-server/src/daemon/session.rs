@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::ensure;
 use gpupool_protocol::control::{
     ClientMessage, Heartbeat, Needs, Open, Opened, ServerMessage, Snapshot, Transport,
 };
@@ -64,18 +65,25 @@ async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: 
         }
     };
     let outgoing = Outgoing::new(stream);
-    let reason = match begin(&shared, &open, tenant, peer, id, devices, &worker, &outgoing) {
+    let transports = transports(&shared, &open, &peer);
+    let Open { client: info, needs, architectures, .. } = open;
+    let spec = SessionSpec { session: id, tenant, client: info, needs, devices, architectures };
+    let end = match begin(&shared, spec, transports, &worker, &outgoing) {
         Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place).await,
-        Err(error) => Some(format!("the session cannot begin: {error:#}")),
+        Err(error) => End::Broken(format!("the session cannot begin: {error:#}")),
     };
-    match &reason {
-        Some(reason) => tracing::warn!("ended: {reason}"),
-        None => tracing::info!("ended: the client is gone"),
-    }
     // The worker first: what it holds must not wait for a client that does not read.
     worker.end().await;
-    if let Some(reason) = reason {
-        outgoing.send(&ServerMessage::Closed { reason });
+    match end {
+        End::ClientGone => tracing::info!("ended: the client is gone"),
+        End::DataGone => {
+            tracing::info!("ended: the data connection was closed");
+            outgoing.send(&ServerMessage::Closed { reason: "the data connection was closed".into() });
+        }
+        End::Broken(reason) => {
+            tracing::warn!("ended: {reason}");
+            outgoing.send(&ServerMessage::Closed { reason });
+        }
     }
     outgoing.finish(LAST_WORDS).await;
 }
@@ -100,36 +108,21 @@ fn place(needs: &Needs, inventory: &Snapshot) -> Result<Vec<u32>, String> {
 }
 
 /// Tells the worker and the client of their session.
-#[allow(clippy::too_many_arguments)] // All are the session's; a struct would be unpacked at once.
 fn begin(
-    shared: &Arc<Shared>,
-    open: &Open,
-    tenant: String,
-    peer: Peer,
-    id: u64,
-    devices: Vec<u32>,
+    shared: &Shared,
+    spec: SessionSpec,
+    transports: Vec<Transport>,
     worker: &Worker,
     client: &Outgoing,
 ) -> anyhow::Result<Place> {
-    let transports = transports(shared, open, &peer);
-    anyhow::ensure!(!transports.is_empty(), "client and server have no transport in common");
+    ensure!(!transports.is_empty(), "client and server have no transport in common");
     let (secret, place) = shared.registry.enter(transports.clone())?;
     let mut snapshot = worker.snapshot.clone();
-    snapshot.devices.truncate(devices.len());
-    let spec = SessionSpec {
-        session: id,
-        tenant,
-        client: open.client.clone(),
-        needs: open.needs.clone(),
-        devices,
-        architectures: open.architectures.clone(),
-    };
-    anyhow::ensure!(worker.send(&ToWorker::Begin(Box::new(spec))), "the worker does not listen");
-    let opened = Opened { session: id, secret, transports, heartbeat: Heartbeat::default(), snapshot };
-    anyhow::ensure!(
-        client.send(&ServerMessage::Opened(Box::new(opened))),
-        "the answer does not fit a message"
-    );
+    snapshot.devices.truncate(spec.devices.len());
+    let session = spec.session;
+    ensure!(worker.send(&ToWorker::Begin(Box::new(spec))), "the worker does not listen");
+    let opened = Opened { session, secret, transports, heartbeat: Heartbeat::default(), snapshot };
+    ensure!(client.send(&ServerMessage::Opened(Box::new(opened))), "the answer does not fit a message");
     tracing::info!(worker = worker.id(), "opened");
     Ok(place)
 }
@@ -146,14 +139,30 @@ fn transports(shared: &Shared, open: &Open, peer: &Peer) -> Vec<Transport> {
     both
 }
 
-/// Passes messages until something ends. `None`: the client went, which is how sessions end.
+/// How a session ends.
+enum End {
+    /// The usual way.
+    ClientGone,
+    /// Its client closed the data connection first, and the worker left.
+    DataGone,
+    /// Any other, with the reason for the client.
+    Broken(String),
+}
+
+impl End {
+    fn broken(reason: impl Into<String>) -> Self {
+        Self::Broken(reason.into())
+    }
+}
+
+/// Passes messages until something ends.
 async fn run(
     shared: &Shared,
     client: &mut Incoming,
     to_client: &Outgoing,
     worker: &mut Worker,
     mut place: Place,
-) -> Option<String> {
+) -> End {
     let mut shutdown = shared.shutdown.subscribe();
     let mut attached = false;
     let attach_limit = tokio::time::sleep(SECRET_LIFE);
@@ -163,28 +172,31 @@ async fn run(
             message = client.next::<ClientMessage>() => match message {
                 // A frozen worker's queue fills; its pings are dropped and the client misses the answers, rightly.
                 Ok(Some(ClientMessage::Ping { n })) => drop(worker.send(&ToWorker::Ping { n })),
-                Ok(Some(_)) => return Some("the client sent a message that an open session does not have".into()),
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return Some(format!("the client sent garbage: {e}")),
-                Ok(None) | Err(_) => return None,
+                Ok(Some(_)) => return End::broken("the client sent a message that an open session does not have"),
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return End::Broken(format!("the client sent garbage: {e}")),
+                Ok(None) | Err(_) => return End::ClientGone,
             },
             message = worker.incoming.next::<FromWorker>() => match message {
                 Ok(Some(FromWorker::Pong { n })) => drop(to_client.send(&ServerMessage::Pong { n })),
-                Ok(Some(FromWorker::Failed { reason })) => return Some(reason),
-                Ok(Some(FromWorker::Ready { .. })) => return Some("the worker reported twice".into()),
-                Ok(None) | Err(_) => return Some(format!("the worker {}", worker.end_by_itself().await)),
+                Ok(Some(FromWorker::Failed { reason })) => return End::Broken(reason),
+                Ok(Some(FromWorker::Ready { .. })) => return End::broken("the worker reported twice"),
+                Ok(None) | Err(_) => {
+                    let ended = worker.end_by_itself().await;
+                    return if ended.well && attached { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
+                }
             },
             Ok(data) = &mut place.arrival, if !attached => {
                 attached = true;
                 tracing::info!(transport = %data.transport, "data connection");
                 if !worker.send_with_fd(&ToWorker::Data { transport: data.transport }, data.fd) {
-                    return Some("the worker does not take the data connection".into());
+                    return End::broken("the worker does not take the data connection");
                 }
             }
             () = &mut attach_limit, if !attached => {
-                return Some(format!("no data connection came within {} s", SECRET_LIFE.as_secs()));
+                return End::Broken(format!("no data connection came within {} s", SECRET_LIFE.as_secs()));
             }
             // The borrow of the flag must not live on.
-            () = async { drop(shutdown.wait_for(|stop| *stop).await) } => return Some("the server is shutting down".into()),
+            () = async { drop(shutdown.wait_for(|stop| *stop).await) } => return End::broken("the server is shutting down"),
         }
     }
 }

@@ -448,8 +448,20 @@ pub fn exists(pid: u32) -> bool {
 
 /// Is it running?
 pub fn alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
+}
+
+fn state(stat: &str) -> Option<char> {
+    std::fs::read_to_string(stat).ok()?.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Stops a process and waits until all its threads have: the signal is dealt with by one of them first.
+pub fn freeze(pid: u32) {
+    kill(pid, libc::SIGSTOP);
+    wait_until("it has stopped", Duration::from_secs(5), || {
+        let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        threads.all(|t| state(t.unwrap().path().join("stat").to_str().unwrap()) == Some('T'))
+    });
 }
 
 pub fn kill(pid: u32, signal: i32) {
