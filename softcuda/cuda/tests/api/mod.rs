@@ -134,15 +134,9 @@ api! {
     cuMemAlloc();
 }
 
-/// Where cargo puts the library: beside the directory of the test's own program.
+/// Where cargo puts the library that it builds for the tests: beside the test's own program.
 fn path() -> PathBuf {
-    let mut path = std::env::current_exe().expect("a path");
-    path.pop();
-    if path.ends_with("deps") {
-        path.pop();
-    }
-    path.push("libsoftcuda.so");
-    path
+    std::env::current_exe().expect("a path").with_file_name("libsoftcuda.so")
 }
 
 /// The library, initialised.
