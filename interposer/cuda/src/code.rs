@@ -2,12 +2,25 @@
 
 use cudarc::driver::sys::CUresult;
 
+/// A result other than success, as a number: a driver may answer what this library's `cuda.h` does not list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+impl From<Code> for CUresult {
+    fn from(code: Code) -> Self {
+        cuda_abi::errors::from_code(code.0).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN)
+    }
+}
+
 /// What a call's body gives: nothing, or the code that the exported function returns.
-pub type Answer<T = ()> = Result<T, CUresult>;
+pub type Answer<T = ()> = Result<T, Code>;
+
+/// What a launch with impossible dimensions answers to NVIDIA's runtime; see [`cuda_abi::errors`].
+pub const INVALID_CONFIGURATION: Code = Code(cuda_abi::errors::INVALID_CONFIGURATION);
 
 macro_rules! codes {
     ($($name:ident = $variant:ident;)*) => {
-        $(#[doc = concat!("`", stringify!($variant), "`.")] pub const $name: CUresult = CUresult::$variant;)*
+        $(#[doc = concat!("`", stringify!($variant), "`.")] pub const $name: Code = Code(CUresult::$variant as u32);)*
     };
 }
 
@@ -35,10 +48,7 @@ codes! {
     UNKNOWN = CUDA_ERROR_UNKNOWN;
 }
 
-/// A code that came over the wire: success, one that cuda.h knows, or UNKNOWN.
+/// A code that came over the wire.
 pub fn from_wire(code: u32) -> Answer {
-    match code {
-        0 => Ok(()),
-        code => Err(cuda_abi::errors::from_code(code).unwrap_or(UNKNOWN)),
-    }
+    if code == 0 { Ok(()) } else { Err(Code(code)) }
 }

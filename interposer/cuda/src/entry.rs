@@ -7,16 +7,16 @@ use std::time::Instant;
 
 use cudarc::driver::sys::CUresult;
 
-use crate::code::{Answer, NOT_SUPPORTED, UNKNOWN};
+use crate::code::{Answer, Code, NOT_SUPPORTED, UNKNOWN};
 use crate::log::{self, LogLevel, say};
 use crate::state::objects::lock;
 
 /// Writes a call's arguments; a function, so that it costs nothing unless it is asked for.
 pub type Arguments<'a> = &'a dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// Runs a body.
+/// Runs a body. The result is a `CUresult` as a number, since one that NVIDIA's runtime expects is not in `cuda.h`.
 #[inline]
-pub fn run(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> CUresult {
+pub fn run(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> u32 {
     if log::wants(LogLevel::Trace) {
         return traced(name, arguments, body);
     }
@@ -24,20 +24,20 @@ pub fn run(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> 
 }
 
 #[inline]
-fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> CUresult {
+fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(code)) => code,
-        Err(panic) => panicked(name, panic.as_ref()),
+        Ok(Ok(())) => 0,
+        Ok(Err(Code(code))) => code,
+        Err(panic) => panicked(name, panic.as_ref()).0,
     }
 }
 
 #[cold]
-fn traced(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> CUresult {
+fn traced(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> u32 {
     let start = Instant::now();
     let code = guarded(name, body);
     let took = start.elapsed();
-    say!(Trace, "{name}({}) = {} in {took:?}", Shown(arguments), code as u32);
+    say!(Trace, "{name}({}) = {code} in {took:?}", Shown(arguments));
     code
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Shown<'_> {
 
 /// A defect of this library must not end the program.
 #[cold]
-fn panicked(name: &'static str, panic: &(dyn std::any::Any + Send)) -> CUresult {
+fn panicked(name: &'static str, panic: &(dyn std::any::Any + Send)) -> Code {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     say!(Error, "{name}: a defect in gpupool, please report it: {text}");
@@ -69,5 +69,5 @@ pub fn refuse(name: &'static str) -> CUresult {
             say!(Warn, "{name} is not supported: it answers CUDA_ERROR_NOT_SUPPORTED");
         }
     }
-    NOT_SUPPORTED
+    NOT_SUPPORTED.into()
 }

@@ -62,7 +62,7 @@ macro_rules! hand_symbols {
         /// The arguments are what the manual demands.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C" fn $symbol($($param: $ty),*) -> CUresult {
+        pub unsafe extern "C" fn $symbol($($param: $ty),*) -> u32 {
             entry::run(stringify!($symbol), arguments!($($param)*), || {
                 let cx = Enter::enter(per_thread!($mode))?;
                 // SAFETY: the caller vouches for the arguments.
@@ -80,7 +80,7 @@ macro_rules! auto_symbols {
         /// The arguments are what the manual demands.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C" fn $symbol($($param: <$kind as ClientArg>::C),*) -> CUresult {
+        pub unsafe extern "C" fn $symbol($($param: <$kind as ClientArg>::C),*) -> u32 {
             entry::run(stringify!($symbol), arguments!($($param)*), || -> Answer {
                 let cx = Cx::enter(per_thread!($mode))?;
                 cx.current()?;

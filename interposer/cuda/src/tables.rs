@@ -42,7 +42,7 @@ impl Host for Tables {
     }
 
     fn primary_context(&self, device: CUdevice) -> Result<CUcontext, CUresult> {
-        calls::primary_context(Cx::enter(false)?, device).map(as_pointer)
+        Ok(as_pointer(calls::primary_context(Cx::enter(false)?, device)?))
     }
 
     fn current_context(&self) -> CUcontext {
@@ -64,6 +64,6 @@ impl Host for Tables {
             let cx = Cx::enter(false)?;
             calls::cuModuleUnload(cx, Raw::new(module.ok_or(NOT_FOUND)?))
         };
-        unload().err().unwrap_or(CUresult::CUDA_SUCCESS)
+        unload().map_or_else(CUresult::from, |()| CUresult::CUDA_SUCCESS)
     }
 }

@@ -15,8 +15,16 @@ use crate::log::say;
 use crate::send;
 use crate::state::image::{Image, intern};
 
-/// The bytes of the image at this address: a fatbin's wrapper, a fatbin, a cubin or PTX.
-pub fn at(address: u64) -> Answer<&'static [u8]> {
+/// An image to be loaded.
+pub struct Source<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Whether it came in a compiler's fatbin wrapper, which only NVIDIA's runtime hands over.
+    pub wrapped: bool,
+}
+
+/// The image at this address: a fatbin's wrapper, a fatbin, a cubin or PTX.
+pub fn at(address: u64) -> Answer<Source<'static>> {
     if address == 0 {
         return Err(INVALID_VALUE);
     }
@@ -24,12 +32,11 @@ pub fn at(address: u64) -> Answer<&'static [u8]> {
         say!(Info, "no image at {address:#x}: {error}");
         INVALID_IMAGE
     };
-    let mut image = address;
-    if is_fatbin_wrapper(&OwnMemory, address) {
-        image = fatbin_of_wrapper(&OwnMemory, address).map_err(refuse)?;
-    }
+    let wrapped = is_fatbin_wrapper(&OwnMemory, address);
+    let image = if wrapped { fatbin_of_wrapper(&OwnMemory, address).map_err(refuse)? } else { address };
     let len = extent(&OwnMemory, image).map_err(refuse)?;
-    Ok(host::bytes(image, usize::try_from(len).map_err(|_| INVALID_IMAGE)?))
+    let bytes = host::bytes(image, usize::try_from(len).map_err(|_| INVALID_IMAGE)?);
+    Ok(Source { bytes, wrapped })
 }
 
 /// The bytes of an image in a file of the client. PTX gets its NUL.

@@ -7,7 +7,7 @@ use gpupool_protocol::api::kinds;
 
 use crate::args::stream;
 use crate::code::{
-    Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
+    Answer, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
 };
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -155,6 +155,9 @@ fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*m
     let kernel = function.kernel.get().ok_or(INVALID_HANDLE)?;
     let stream = stream(cx, launch.stream)?;
     let limits = &cx.session.device(context.device.load(Relaxed))?.limits;
+    if !possible(limits, launch) {
+        return Err(if function.from_runtime.load(Relaxed) { INVALID_CONFIGURATION } else { INVALID_VALUE });
+    }
     check(limits, kernel, launch)?;
     if i64::from(launch.dynamic_shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
         return Err(INVALID_VALUE);
@@ -175,21 +178,25 @@ fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*m
     send::launch(cx, launch.function.0, gx, gy, gz, bx, by, bz, shared, stream, cooperative, rows, block)
 }
 
-/// The checks that need only the device and the kernel: what the device can never do is an invalid value, what this
-/// kernel needs too much for is "out of resources".
-fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
-    let outside = |extents: &[u32; 3], most: &[u32; 3]| {
-        extents.iter().zip(most).any(|(extent, most)| *extent == 0 || extent > most)
+/// Whether the device can have such a grid and such blocks at all.
+fn possible(limits: &Limits, launch: &Launch<'_>) -> bool {
+    let within = |extents: &[u32; 3], most: &[u32; 3]| {
+        extents.iter().zip(most).all(|(extent, most)| (1..=*most).contains(extent))
     };
-    if outside(&launch.grid, &limits.grid) || outside(&launch.block, &limits.block) {
-        return Err(INVALID_VALUE);
-    }
-    let threads = launch.block.iter().map(|extent| u64::from(*extent)).product::<u64>();
-    if threads > u64::from(limits.threads) {
-        return Err(INVALID_VALUE);
-    }
+    within(&launch.grid, &limits.grid)
+        && within(&launch.block, &limits.block)
+        && threads(launch) <= u64::from(limits.threads)
+}
+
+/// Threads a block. The product of extents that are possible each does not overflow.
+fn threads(launch: &Launch<'_>) -> u64 {
+    launch.block.iter().map(|extent| u64::from(*extent)).product()
+}
+
+/// What this kernel needs too much for is "out of resources".
+fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
     // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK follows from its registers.
-    if kernel.attribute(0).is_some_and(|most| threads > most.max(0) as u64) {
+    if kernel.attribute(0).is_some_and(|most| threads(launch) > most.max(0) as u64) {
         return Err(LAUNCH_OUT_OF_RESOURCES);
     }
     if launch.cooperative && !limits.cooperative { Err(NOT_SUPPORTED) } else { Ok(()) }

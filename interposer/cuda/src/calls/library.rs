@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 
-use super::images::{self, loaded, send_parcel};
+use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
 use super::module::{bind, empty, index_of, variable};
 use crate::args::Lend;
@@ -71,15 +71,16 @@ pub fn cuLibraryLoadFromFile(
     library.not_null()?;
     check_options(library_count, library_options, library_values)?;
     let jit = Jit::parse(count, options, values)?;
-    load(cx, library, &images::in_file(path)?, &jit)
+    load(cx, library, Source { bytes: &images::in_file(path)?, wrapped: false }, &jit)
 }
 
-fn load(cx: Cx, out: Ptr<Handle>, image: &[u8], jit: &Jit) -> Answer {
-    let parcel = send_parcel(cx, image)?;
+fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
+    let parcel = send_parcel(cx, image.bytes)?;
+    let wrapped = image.wrapped;
     let options = jit.encode();
     let libraries = &cx.session.libraries;
     let (handle, pending) = libraries.create(|handle, library| {
-        *lock(&library.inside) = Inside::default();
+        *lock(&library.inside) = Inside { wrapped, ..Inside::default() };
         lock(&library.modules).clear();
         cx.begin(numbers::library_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
             handle.put(to);

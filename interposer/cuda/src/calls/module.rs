@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 
-use super::images::{self, loaded, send_parcel};
+use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
 use crate::args::Lend;
 use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
@@ -28,7 +28,7 @@ const USUAL_SHARED: i32 = 48 * 1024;
 pub fn cuModuleLoad(cx: Cx, module: Ptr<Handle>, path: Ptr<c_char>) -> Answer {
     module.not_null()?;
     cx.current()?;
-    load(cx, module, &images::in_file(path)?, &Jit::none())
+    load(cx, module, Source { bytes: &images::in_file(path)?, wrapped: false }, &Jit::none())
 }
 
 pub fn cuModuleLoadData(cx: Cx, module: Ptr<Handle>, image: Ptr<c_void>) -> Answer {
@@ -55,14 +55,15 @@ pub fn cuModuleLoadFatBinary(cx: Cx, module: Ptr<Handle>, image: Ptr<c_void>) ->
     cuModuleLoadData(cx, module, image)
 }
 
-fn load(cx: Cx, out: Ptr<Handle>, image: &[u8], jit: &Jit) -> Answer {
-    let parcel = send_parcel(cx, image)?;
+fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
+    let parcel = send_parcel(cx, image.bytes)?;
+    let wrapped = image.wrapped;
     let options = jit.encode();
     let modules = &cx.session.modules;
     let (handle, pending) = modules.create(|handle, module| {
         module.context.store(cx.context, Relaxed);
         module.library.store(0, Relaxed);
-        *lock(&module.inside) = Inside::default();
+        *lock(&module.inside) = Inside { wrapped, ..Inside::default() };
         cx.begin(numbers::module_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
             handle.put(to);
             parcel.put(to);
@@ -120,6 +121,7 @@ pub fn bind(cx: Cx, inside: &mut Inside, index: u32, owner: u64, of_library: boo
     let (handle, ()) = cx.session.functions.create(|handle, function| {
         function.owner.store(owner, Relaxed);
         function.of_library.store(of_library, Relaxed);
+        function.from_runtime.store(inside.wrapped, Relaxed);
         function.kernel.set(kernel);
         let shared = kernel.attribute(MAX_DYNAMIC_SHARED).unwrap_or(USUAL_SHARED);
         function.max_dynamic_shared.store(shared, Relaxed);

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use cudarc::driver::sys::{CUresult, CUuuid};
+use cudarc::driver::sys::CUuuid;
 
 use crate::code::{Answer, INVALID_VALUE, NOT_FOUND};
 use crate::cptr::Ptr;
@@ -69,7 +69,7 @@ fn describe(error: u32, text: Ptr<*const c_char>, part: fn(Pair) -> &'static std
         Some(code) => text.set(part(cuda_abi::errors::describe(code)).as_ptr()),
         None => {
             text.set(std::ptr::null())?;
-            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+            Err(INVALID_VALUE)
         }
     }
 }

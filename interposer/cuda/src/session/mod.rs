@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cudarc::driver::sys::CUresult;
 use gpupool_protocol::config::ClientConfig;
 use gpupool_protocol::wire::codec::BadRecord;
 use gpupool_protocol::wire::{ClientLink, LinkError};
@@ -19,7 +18,7 @@ pub use devices::{Device, Limits};
 use crate::callbacks::Callbacks;
 use crate::calls::link::Link;
 use crate::code::{
-    Answer, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, OUT_OF_MEMORY,
+    Answer, Code, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, OUT_OF_MEMORY,
 };
 use crate::log::say;
 use crate::output::Output;
@@ -101,10 +100,10 @@ pub fn live() -> Answer<&'static Session> {
 }
 
 /// What a broken session answers: the device that was there cannot be reached any more.
-pub const BROKEN: CUresult = DEVICE_UNAVAILABLE;
+pub const BROKEN: Code = DEVICE_UNAVAILABLE;
 
 #[cold]
-fn refusal(phase: u8) -> CUresult {
+fn refusal(phase: u8) -> Code {
     match phase {
         p if p == Phase::Broken as u8 => BROKEN,
         p if p == Phase::Exiting as u8 => DEINITIALIZED,
@@ -179,7 +178,7 @@ impl Session {
 
     /// A record could not be sent, or its answer does not come.
     #[cold]
-    pub fn lost(&self, error: &LinkError) -> CUresult {
+    pub fn lost(&self, error: &LinkError) -> Code {
         match error {
             LinkError::TooLong { .. } => INVALID_VALUE,
             LinkError::CallbacksFull => OUT_OF_MEMORY,
@@ -192,7 +191,7 @@ impl Session {
 
     /// The worker sent what no worker sends.
     #[cold]
-    pub fn bad_answer(&self, bad: BadRecord) -> CUresult {
+    pub fn bad_answer(&self, bad: BadRecord) -> Code {
         let reason = LinkError::Protocol(format!("an answer that is not one: {bad}"));
         self.link.break_with(reason.clone());
         self.lost(&reason)

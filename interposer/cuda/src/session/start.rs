@@ -4,7 +4,6 @@ use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use cudarc::driver::sys::CUresult;
 use gpupool_protocol::config::{ClientConfig, ConfigError};
 use gpupool_protocol::control::{
     ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, connect, host_key,
@@ -12,7 +11,7 @@ use gpupool_protocol::control::{
 use gpupool_protocol::wire::{ClientLink, LinkError};
 
 use super::{Session, devices, establish, fork, watch};
-use crate::code::{Answer, NO_DEVICE, SYSTEM_NOT_READY};
+use crate::code::{Answer, Code, NO_DEVICE, SYSTEM_NOT_READY};
 use crate::log::{self, say};
 use crate::state::objects::lock;
 
@@ -32,7 +31,7 @@ enum StartError {
 }
 
 impl StartError {
-    fn code(&self) -> CUresult {
+    fn code(&self) -> Code {
         match self {
             Self::Connect(error) => crate::code::from_wire(error.cuda_code()).err().unwrap_or(NO_DEVICE),
             Self::Data { .. } | Self::System(_) => SYSTEM_NOT_READY,

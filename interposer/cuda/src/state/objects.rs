@@ -79,6 +79,8 @@ pub struct Library {
 /// What is known of the inside of a module or library.
 #[derive(Debug, Default)]
 pub struct Inside {
+    /// Whether NVIDIA's runtime loaded it.
+    pub wrapped: bool,
     /// Kernels, as the worker listed them.
     pub image: Option<&'static Image>,
     /// Handles of kernels that were asked for, by their index.
@@ -94,6 +96,8 @@ pub struct Function {
     pub owner: AtomicU64,
     /// Whether `owner` is a library.
     pub of_library: AtomicBool,
+    /// Whether NVIDIA's runtime loaded it; see [`cuda_abi::errors::INVALID_CONFIGURATION`].
+    pub from_runtime: AtomicBool,
     /// What the worker said of it; never null while the handle is valid.
     pub kernel: Known,
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES now.

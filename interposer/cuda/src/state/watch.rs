@@ -176,7 +176,7 @@ mod tests {
         progress.post();
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         worker.board.set(ERROR_BIT | 700);
-        assert_eq!(progress.query(&worker), Err(cudarc::driver::sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(progress.query(&worker), Err(crate::code::Code(700)));
     }
 
     #[test]
