@@ -139,3 +139,12 @@ fn total(link: &ClientLink, lane: u32) -> u64 {
     )
     .unwrap()
 }
+
+/// Waits until `done`, for at most 20 s: tests share their machine with others.
+fn soon(done: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !done() {
+        assert!(start.elapsed().as_secs() < 20, "it did not happen");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

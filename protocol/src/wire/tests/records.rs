@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::wire::WaitKind;
 use crate::wire::layout::{BODY_BYTES_MAX, SLOT_PAYLOAD, SLOTS};
 use proptest::prelude::*;
 
@@ -93,11 +94,9 @@ fn a_full_ring_makes_the_poster_wait_and_loses_nothing() {
                 assert_eq!(total(&link, 0), 600, "{over:?}");
             });
             // Nobody reads: the poster must stop at 1 MiB.
-            std::thread::sleep(Duration::from_millis(400));
+            soon(|| link.long_waits().iter().any(|wait| wait.kind == WaitKind::RingSpace));
             let stopped_at = posted.load(Ordering::Relaxed);
             assert!((240..=255).contains(&stopped_at), "{stopped_at} posts of 4 KiB in a ring of 1 MiB");
-            let waits = link.long_waits();
-            assert!(waits.iter().any(|w| w.kind == crate::wire::WaitKind::RingSpace), "{over:?}: {waits:?}");
             serve(receiver, replier);
         });
     }
@@ -251,12 +250,13 @@ fn a_long_wait_calls_the_hook_and_has_a_name() {
         }));
         std::thread::scope(|scope| {
             scope.spawn(|| link.call(head(ECHO, 0), 0, |_| (), |_, _| ()).unwrap());
-            std::thread::sleep(Duration::from_millis(800));
+            let start = Instant::now();
+            soon(|| calls.load(Ordering::Relaxed) == 3);
+            assert!(start.elapsed() > Duration::from_millis(590), "{over:?}: {:?}", start.elapsed());
             assert_eq!(link.long_waits().len(), 1);
             let record = receiver.next().unwrap();
             replier.reply(record.head.slot.unwrap(), record.position, 0, &[]).unwrap();
         });
-        assert!((2..=3).contains(&calls.load(Ordering::Relaxed)), "{over:?}: {calls:?}");
         assert!(link.long_waits().is_empty());
     }
 }
