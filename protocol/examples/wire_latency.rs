@@ -1,4 +1,4 @@
-//! What a post and a call cost over each transport, beside a raw ping-pong of the same kind, in one interleaved run.
+//! What a post, a call and bulk bytes cost over each transport, beside a raw ping-pong of the same kind, in one interleaved run.
 //!
 //!     cargo run --release -p gpupool-protocol --example wire_latency [ROUNDS]
 //!
@@ -7,6 +7,7 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -14,12 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gpupool_protocol::wire::{CallHead, ClientLink, Receiver, Replier, WorkerLink};
+use gpupool_protocol::wire::layout::CHUNK_BYTES;
+use gpupool_protocol::wire::{CallHead, ClientLink, LinkError, PendingCall, Receiver, Replier, WorkerLink};
 
 const POST: u16 = 1;
 const CALL: u16 = 2;
+const BULK_UP: u16 = 3;
+const BULK_DOWN: u16 = 4;
 const POSTS_A_ROUND: u32 = 1000;
 const CALLS_A_ROUND: u32 = 200;
+const BULK: usize = 64 * 1024 * 1024;
 
 fn tcp_pair() -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -32,14 +37,61 @@ fn tcp_pair() -> std::io::Result<(TcpStream, TcpStream)> {
 
 fn serve((mut receiver, replier): (Receiver, Arc<Replier>)) {
     std::thread::spawn(move || {
+        let mut memory = vec![1; CHUNK_BYTES as usize];
         while let Ok(record) = receiver.next() {
-            if let (CALL, Some(slot)) = (record.head.call, record.head.slot)
-                && replier.reply(slot, record.position, 0, &[1, 2, 3, 4]).is_err()
-            {
+            let (head, position) = (record.head, record.position);
+            let fill = |to: *mut u8, len| {
+                // SAFETY: `len` bytes of a chunk, which is at most as long as `memory` and elsewhere.
+                unsafe { std::ptr::copy_nonoverlapping(memory.as_ptr(), to, len) }
+            };
+            let done = match (head.call, head.slot) {
+                (CALL, Some(slot)) => replier.reply(slot, position, 0, &[1, 2, 3, 4]),
+                (BULK_DOWN, Some(slot)) => {
+                    replier.reply_chunk(slot, position, 0, head.chunk_down.unwrap_or(0), memory.len(), fill)
+                }
+                (BULK_UP, _) => {
+                    let chunk = head.chunk_up.unwrap_or(0);
+                    replier.chunk_up_read(chunk, &mut memory).and_then(|()| replier.release_chunk_up(chunk))
+                }
+                _ => Ok(()),
+            };
+            if done.is_err() {
                 break;
             }
         }
     });
+}
+
+/// The time of moving `memory` to the worker and being told that it is there.
+fn bulk_up(link: &ClientLink, memory: &[u8]) -> Result<Duration, LinkError> {
+    let start = Instant::now();
+    for piece in memory.chunks(CHUNK_BYTES as usize) {
+        let mut chunk = link.chunk_up()?;
+        chunk.write(piece)?;
+        link.post(head(BULK_UP).with_up(chunk), 0, |_| ())?;
+    }
+    call(link);
+    Ok(start.elapsed())
+}
+
+/// The time of fetching `memory` from the worker, some pieces under way.
+fn bulk_down(link: &ClientLink, memory: &mut [u8]) -> Result<Duration, LinkError> {
+    const UNDER_WAY: usize = 8;
+    let start = Instant::now();
+    let mut calls = VecDeque::new();
+    let mut pieces = memory.chunks_mut(CHUNK_BYTES as usize);
+    loop {
+        let piece = pieces.next();
+        if piece.is_none() || calls.len() == UNDER_WAY {
+            let Some((call, piece)) = calls.pop_front() else { return Ok(start.elapsed()) };
+            let call: PendingCall<'_> = call;
+            call.wait()?.copy_to(piece);
+        }
+        if let Some(piece) = piece {
+            let request = head(BULK_DOWN).with_down(link.chunk_down()?);
+            calls.push_back((link.begin_call(request, 0, |_| ())?, piece));
+        }
+    }
 }
 
 fn head(call: u16) -> CallHead<'static> {
@@ -102,7 +154,7 @@ fn raw_shm(rounds: u32) -> Duration {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let rounds: usize = std::env::args().nth(1).map_or(Ok(50), |n| n.parse())?;
+    let rounds: usize = std::env::args().nth(1).map_or(Ok(20), |n| n.parse())?;
     let (theirs, ours) = UnixStream::pair()?;
     serve(WorkerLink::shm(theirs)?);
     let shm = ClientLink::shm(ours)?;
@@ -122,7 +174,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "300 posts + call, tcp",
         "call after 5 ms of rest, shm",
         "call after 5 ms of rest, tcp",
+        "64 MiB to the worker, shm",
+        "64 MiB to the worker, tcp",
+        "64 MiB back, shm",
+        "64 MiB back, tcp",
+        "64 MiB copied once, in one thread",
     ];
+    let (memory, mut other) = (vec![7u8; BULK], vec![0u8; BULK]);
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); names.len()];
     for _ in 0..rounds {
         let mut bytes = [0; 64];
@@ -137,7 +195,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             note(first + 3, step(link));
             std::thread::sleep(Duration::from_millis(5));
             note(8 + first / 4, each(1, || call(link)));
+            note(10 + first / 4, bulk_up(link, &memory)?);
+            note(12 + first / 4, bulk_down(link, &mut other)?);
         }
+        note(14, each(1, || other.copy_from_slice(&memory)));
         note(2, raw_shm(CALLS_A_ROUND));
         let ping = || raw.write_all(&bytes).and_then(|()| raw.read_exact(&mut bytes)).expect("raw ping-pong");
         note(6, each(CALLS_A_ROUND, ping));
