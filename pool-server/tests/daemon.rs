@@ -149,6 +149,39 @@ fn a_stopped_client_keeps_its_session() {
 }
 
 #[test]
+fn a_client_that_is_stopped_in_the_middle_of_its_data_loses_nothing() {
+    let server = Server::start(|_| {});
+    for transport in [TransportChoice::Tcp, TransportChoice::Shm] {
+        let mut session = Session::open(&ClientConfig { transport, ..server.tcp() }).unwrap();
+        session.say(b'B');
+        // Not reading is what a stopped process looks like from outside: its window closes.
+        std::thread::sleep(Duration::from_millis(4500));
+        assert!(session.read_bulk().iter().all(|b| *b == 0xB5));
+        assert_eq!(session.ask(b'?'), session.path.transport as u8);
+    }
+}
+
+#[test]
+fn sessions_leave_no_descriptor_behind() {
+    let daemon = DaemonProcess::start(&[]);
+    let count = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let round = || {
+        Session::open(&daemon.unix()).unwrap().worker_pid();
+        Session::open(&daemon.tcp()).unwrap().worker_pid();
+        TcpStream::connect(daemon.address()).unwrap().write_all(b"garbage!").unwrap();
+    };
+    round();
+    wait_until("the first sessions are gone", Duration::from_secs(8), || daemon.left_behind() == 1);
+    let before = count();
+    for _ in 0..10 {
+        round();
+    }
+    wait_until("as many as before are open", Duration::from_secs(8), || {
+        count() <= before && daemon.left_behind() == 1
+    });
+}
+
+#[test]
 fn workers_see_neither_the_clients_variables_nor_what_would_change_their_libraries() {
     let daemon = DaemonProcess::start(&[
         ("LD_LIBRARY_PATH", "/nonexistent"),

@@ -31,7 +31,7 @@ pub use framing::{
     FIRST_MESSAGE_MAX, FrameBuffer, FrameError, MESSAGE_MAX, PREAMBLE_LEN, PreambleError, decode, encode,
     frame_length, preamble, read_preamble,
 };
-pub use link::{DataSocket, watch_tcp_peer};
+pub use link::{DataSocket, let_tcp_peer_stall, watch_tcp_peer};
 pub use message::{
     Attach, Class, ClientInfo, ClientMessage, CuResult, DeviceInfo, Heartbeat, Hello, Needs, Open, Opened,
     ProbeReply, ServerMessage, Snapshot, Transport,

@@ -94,7 +94,7 @@ async fn data_connection(shared: &Shared, stream: Stream, peer: &Peer, attach: A
     if !say(&stream, &ServerMessage::Attached).await {
         return;
     }
-    match stream.into_fd() {
+    match stream.into_data_fd() {
         Ok(fd) => drop(ticket.hand_over(DataConnection { fd, transport: attach.transport })),
         Err(error) => tracing::warn!("a data connection cannot be handed over: {error}"),
     }

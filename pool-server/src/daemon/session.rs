@@ -18,7 +18,7 @@ use super::registry::{Place, SECRET_LIFE};
 use super::stream::{Incoming, Outgoing, Stream};
 use crate::tie::{FromWorker, SessionSpec, ToWorker};
 
-/// How long the last words to a client may take.
+/// How long the last words to a client may take, and a worker's death.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Serves an admitted client to the end of its session.
@@ -73,7 +73,12 @@ async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: 
         Err(error) => End::Broken(format!("the session cannot begin: {error:#}")),
     };
     // The worker first: what it holds must not wait for a client that does not read.
-    worker.end().await;
+    if tokio::time::timeout(LAST_WORDS, worker.end()).await.is_err() {
+        tracing::error!(
+            worker = worker.id(),
+            "the worker was killed and does not die: it is inside the driver"
+        );
+    }
     match end {
         End::ClientGone => tracing::info!("ended: the client is gone"),
         End::DataGone => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bincode::{Decode, Encode};
-use gpupool_protocol::control::{FrameBuffer, MESSAGE_MAX, encode};
+use gpupool_protocol::control::{FrameBuffer, MESSAGE_MAX, encode, let_tcp_peer_stall};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -102,11 +102,14 @@ impl Stream {
         self.write_all(&bytes[sent..]).await
     }
 
-    /// The blocking socket, for another process.
-    pub fn into_fd(self) -> io::Result<OwnedFd> {
+    /// The blocking socket, as a worker's data connection.
+    pub fn into_data_fd(self) -> io::Result<OwnedFd> {
         let fd: OwnedFd = match self {
             Self::Unix(s) => s.into_std()?.into(),
-            Self::Tcp(s) => s.into_std()?.into(),
+            Self::Tcp(s) => {
+                let_tcp_peer_stall(&s)?;
+                s.into_std()?.into()
+            }
         };
         rustix::io::ioctl_fionbio(&fd, false)?;
         Ok(fd)

@@ -115,6 +115,7 @@ impl Work for StandIn {
                     let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?;
                     data.write_all(&child.id().to_le_bytes())?;
                 }
+                b'B' => data.write_all(&vec![0xB5; BULK])?,
                 b'L' => loop {
                     std::thread::sleep(Duration::from_secs(1));
                 },
@@ -126,6 +127,9 @@ impl Work for StandIn {
         }
     }
 }
+
+/// More than the buffers of a TCP connection hold.
+pub const BULK: usize = 64 << 20;
 
 static EMPTY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -351,6 +355,13 @@ impl Session {
         let mut answer = [0; 4];
         self.data().read_exact(&mut answer).unwrap();
         u32::from_le_bytes(answer)
+    }
+
+    /// And reads a long answer.
+    pub fn read_bulk(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; BULK];
+        self.data().read_exact(&mut bytes).unwrap();
+        bytes
     }
 
     pub fn worker_pid(&mut self) -> u32 {

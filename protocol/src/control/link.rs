@@ -77,6 +77,14 @@ pub fn watch_tcp_peer(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Takes the limit on unacknowledged bytes off again, for a data connection: a stopped process lets its buffers fill,
+/// which would count as silence (tcp(7), TCP_USER_TIMEOUT), and must not cost it its session. The control connection
+/// goes on watching the host.
+pub fn let_tcp_peer_stall(socket: &impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_user_timeout(socket, 0)?;
+    Ok(())
+}
+
 fn timed_out() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
