@@ -72,7 +72,7 @@ macro_rules! plain_inputs {
                 Ok(take(decode.from)?)
             }
             #[inline]
-            fn lend<'h>(held: &'h mut $t) -> $t {
+            fn lend(held: &mut $t) -> $t {
                 *held
             }
         }
@@ -153,7 +153,7 @@ macro_rules! objects {
                 decode.cx.find::<$kind>(handle)
             }
             #[inline]
-            fn lend<'h>(held: &'h mut Found<$kind>) -> &'h Found<$kind> {
+            fn lend(held: &mut Found<$kind>) -> &Found<$kind> {
                 held
             }
             $(#[inline]
@@ -206,7 +206,7 @@ impl<K: HandleKind + Object> ServerArg for Delete<K> {
         decode.cx.remove::<K>(handle)
     }
     #[inline]
-    fn lend<'h>(held: &'h mut Found<K>) -> &'h Found<K> {
+    fn lend(held: &mut Found<K>) -> &Found<K> {
         held
     }
 }
@@ -222,7 +222,7 @@ impl<K: HandleKind + Object> ServerArg for Maybe<K> {
         }
     }
     #[inline]
-    fn lend<'h>(held: &'h mut Option<Found<K>>) -> Option<&'h Found<K>> {
+    fn lend(held: &mut Option<Found<K>>) -> Option<&Found<K>> {
         held.as_ref()
     }
 }
@@ -270,7 +270,7 @@ macro_rules! outputs {
                 Ok(T::default())
             }
             #[inline]
-            fn lend<'h>(held: &'h mut T) -> &'h mut T {
+            fn lend(held: &mut T) -> &mut T {
                 held
             }
             #[inline]
@@ -299,7 +299,7 @@ impl<T: zerocopy::FromBytes + Send + 'static> ServerArg for In<T> {
         Ok(T::read_from_bytes(bytes).or(Err(BadRecord::OutOfRange))?)
     }
     #[inline]
-    fn lend<'h>(held: &'h mut T) -> &'h T {
+    fn lend(held: &mut T) -> &T {
         held
     }
 }
@@ -311,7 +311,7 @@ impl ServerArg for Str {
         let text = String::get(decode.from)?;
         Ok(std::ffi::CString::new(text).or(Err(BadRecord::BadString))?)
     }
-    fn lend<'h>(held: &'h mut std::ffi::CString) -> &'h std::ffi::CStr {
+    fn lend(held: &mut std::ffi::CString) -> &std::ffi::CStr {
         held
     }
 }
@@ -324,7 +324,7 @@ impl<T: Wire + 'static> ServerArg for Value<T> {
         Ok(T::get(decode.from)?)
     }
     #[inline]
-    fn lend<'h>(held: &'h mut T) -> &'h T {
+    fn lend(held: &mut T) -> &T {
         held
     }
 }
@@ -335,7 +335,7 @@ impl<T: Wire + Default + 'static> ServerArg for Back<T> {
     fn take(_: &mut Decode<'_, '_>) -> Result<T, Fail> {
         Ok(T::default())
     }
-    fn lend<'h>(held: &'h mut T) -> &'h mut T {
+    fn lend(held: &mut T) -> &mut T {
         held
     }
     fn answer(held: &T, to: &mut Answer) {
@@ -394,7 +394,7 @@ impl ServerArg for BulkOut {
     fn take(decode: &mut Decode<'_, '_>) -> Result<BulkTarget, Fail> {
         Ok(BulkTarget::new(decode.cx.call.chunk_down))
     }
-    fn lend<'h>(held: &'h mut BulkTarget) -> &'h mut BulkTarget {
+    fn lend(held: &mut BulkTarget) -> &mut BulkTarget {
         held
     }
     fn answer(held: &BulkTarget, to: &mut Answer) {

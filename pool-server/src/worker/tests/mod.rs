@@ -27,7 +27,6 @@ fn linked(driver: Driver) -> (Arc<ClientLink>, Arc<Session>, Receiver) {
 /// A session that runs, and its client.
 struct Pool {
     link: Arc<ClientLink>,
-    session: Arc<Session>,
     thread: std::thread::JoinHandle<anyhow::Result<()>>,
     lane: u32,
     context: u64,
@@ -66,7 +65,7 @@ impl Pool {
         let (link, session, mut receiver) = linked(driver);
         let worker = session.clone();
         let thread = std::thread::spawn(move || session::serve(&worker, &mut receiver));
-        let mut pool = Self { link, session, thread, lane: 1, context: 0 };
+        let mut pool = Self { link, thread, lane: 1, context: 0 };
         pool.post(primary_name, Body::words(&[handle(0), 0]));
         assert_eq!(pool.call(primary_retain, Body::words(&[handle(0), 0])).0, 0);
         pool.context = handle(0);
