@@ -21,6 +21,8 @@ const CARVEOUT: u32 = 9;
 pub struct Settings {
     max_dynamic_shared: AtomicI32,
     carveout: AtomicI32,
+    /// Registers that the kernel says it uses.
+    registers: u32,
 }
 
 /// One function.
@@ -42,10 +44,14 @@ pub struct Function {
 }
 
 impl Settings {
-    /// CUDA's defaults for a kernel.
-    pub fn new(kernel: &engine::Kernel) -> Self {
+    /// CUDA's defaults for a kernel, which says that it uses at most so many registers.
+    pub fn new(kernel: &engine::Kernel, max_registers: Option<u32>) -> Self {
         let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.static_shared);
-        Self { max_dynamic_shared: AtomicI32::new(dynamic as i32), carveout: AtomicI32::new(-1) }
+        Self {
+            max_dynamic_shared: AtomicI32::new(dynamic as i32),
+            carveout: AtomicI32::new(-1),
+            registers: kernel.num_regs.min(max_registers.unwrap_or(u32::MAX)),
+        }
     }
 
     /// Bytes of dynamic shared memory that a launch may ask for.
@@ -82,7 +88,7 @@ impl Settings {
             1 => kernel.static_shared as i32,
             2 => kernel.const_bytes as i32,
             3 => kernel.local_bytes as i32,
-            4 => kernel.num_regs as i32,
+            4 => self.registers as i32,
             5 => kernel.ptx_target as i32,
             6 => 90,
             7 => 0,

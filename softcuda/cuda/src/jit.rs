@@ -4,6 +4,7 @@
 use crate::error::*;
 use std::ffi::c_void;
 
+const MAX_REGISTERS: u32 = 0;
 const WALL_TIME: u32 = 2;
 const INFO_LOG: u32 = 3;
 const INFO_LOG_SIZE: u32 = 4;
@@ -26,6 +27,8 @@ pub struct Options {
     info: Log,
     error: Log,
     wall_time: *mut *mut c_void,
+    /// `CU_JIT_MAX_REGISTERS`: what kernels then say that they use at most. A CPU has no such choice to make.
+    pub max_registers: Option<u32>,
 }
 
 // SAFETY: the buffers are the program's; CUDA demands that they stay valid for the link's or the call's duration, and
@@ -38,7 +41,8 @@ const NONE: Log = Log { buffer: std::ptr::null_mut(), room: 0, size_slot: std::p
 
 impl Options {
     /// No options.
-    pub const NONE: Options = Options { info: NONE, error: NONE, wall_time: std::ptr::null_mut() };
+    pub const NONE: Options =
+        Options { info: NONE, error: NONE, wall_time: std::ptr::null_mut(), max_registers: None };
 
     /// Reads the two arrays.
     ///
@@ -62,6 +66,7 @@ impl Options {
             // SAFETY: the slot is an entry of the array.
             let value = unsafe { *slot };
             match name {
+                MAX_REGISTERS => options.max_registers = Some(value.addr() as u32).filter(|n| *n > 0),
                 WALL_TIME => options.wall_time = slot,
                 INFO_LOG => options.info.buffer = value.cast(),
                 ERROR_LOG => options.error.buffer = value.cast(),

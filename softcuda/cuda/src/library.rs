@@ -60,7 +60,7 @@ pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let handle = TABLES.libraries.reserve();
     let library = Arc::new_cyclic(|library| {
         let kernels: Vec<Arc<Kernel>> =
-            loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library))).collect();
+            loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library, image.max_registers))).collect();
         let by_name = kernels.iter().enumerate().map(|(i, k)| (k.prototype.name.clone(), i)).collect();
         let placed = Mutex::new(Placed { first: Some((device.ordinal, loaded)), modules: HashMap::new() });
         Library { handle, parsed, from_runtime: image.wrapped, kernels, by_name, placed }
@@ -81,13 +81,13 @@ fn current_device() -> Result<Arc<Device>> {
 }
 
 impl Kernel {
-    fn new(kernel: &Arc<engine::Kernel>, library: &Weak<Library>) -> Self {
+    fn new(kernel: &Arc<engine::Kernel>, library: &Weak<Library>, max_registers: Option<u32>) -> Self {
         Self {
             handle: TABLES.kernels.reserve(),
             library: library.clone(),
             name: CString::new(kernel.name.as_str()).unwrap_or_default(),
             prototype: kernel.clone(),
-            settings: Arc::new(Settings::new(kernel)),
+            settings: Arc::new(Settings::new(kernel, max_registers)),
             last: Mutex::new(None),
         }
     }
@@ -113,7 +113,7 @@ impl Library {
         };
         let settings =
             |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());
-        let module = Module::new(context, loaded, self.from_runtime, settings);
+        let module = Module::new(context, loaded, self.from_runtime, None, settings);
         placed.modules.insert(context.handle, module.clone());
         Ok(module)
     }

@@ -100,7 +100,7 @@ impl Link {
             if state.texts.len() > 1 {
                 module::parse(&state.texts)?;
             }
-            state.product = Some(container::make(&state.texts).into());
+            state.product = Some(container::make(&state.texts, self.options.max_registers).into());
         }
         state.product.clone().ok_or_else(|| CUDA_ERROR_UNKNOWN.into())
     }

@@ -93,6 +93,7 @@ impl Module {
         context: &Context,
         loaded: Arc<engine::Loaded>,
         from_runtime: bool,
+        max_registers: Option<u32>,
         settings: impl Fn(&engine::Kernel) -> Option<Arc<Settings>>,
     ) -> Arc<Module> {
         let handle = TABLES.modules.reserve();
@@ -107,7 +108,8 @@ impl Module {
                     kernel: kernel.clone(),
                     name: CString::new(kernel.name.as_str()).unwrap_or_default(),
                     from_runtime,
-                    settings: settings(kernel).unwrap_or_else(|| Arc::new(Settings::new(kernel))),
+                    settings: settings(kernel)
+                        .unwrap_or_else(|| Arc::new(Settings::new(kernel, max_registers))),
                 })
             })
             .collect();
@@ -178,7 +180,7 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
     let loaded = place(parse(&image.texts)?, &context.device.memory)?;
-    Ok(Module::new(&context, loaded, image.wrapped, |_| None).handle)
+    Ok(Module::new(&context, loaded, image.wrapped, image.max_registers, |_| None).handle)
 }
 
 /// `cuModuleUnload`: waits for the context's work first.
@@ -201,7 +203,7 @@ pub fn unload(handle: usize) -> Result {
 /// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`image::read_slice`].
 pub fn read_file(path: &std::path::Path) -> Result<Image> {
     let bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
-    Ok(Image { texts: image::read_slice(&bytes)?, wrapped: false })
+    Ok(Image::new(image::read_slice(&bytes)?, false))
 }
 
 #[cfg(test)]

@@ -296,10 +296,11 @@ fn a_link_makes_an_image_that_loads() {
         .visible .entry use_it(.param .u64 out) {\n .reg .b32 %r<3>;\n .reg .b64 %d<3>;\n ld.param.u64 %d1, [out];\n \
         mov.u32 %r1, 21;\n {\n .param .b32 p;\n st.param.b32 [p], %r1;\n .param .b32 q;\n call.uni (q), twice, (p);\n \
         ld.param.b32 %r2, [q];\n }\n st.global.u32 [%d1], %r2;\n ret;\n}\n";
-    let (mut log, mut names) = ([0u8; 200], [5u32, 6]);
-    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
+    let (mut log, mut names) = ([0u8; 200], [5u32, 6, 0]);
+    let number = std::ptr::without_provenance_mut::<c_void>;
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), number(log.len()), number(9)];
     let (mut link, mut image, mut size) = (0, std::ptr::null_mut(), 0);
-    ok!(cuLinkCreate_v2(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link));
+    ok!(cuLinkCreate_v2(3, names.as_mut_ptr(), values.as_mut_ptr(), &mut link));
     let add = |text: &str| {
         let data = text.as_ptr().cast_mut().cast();
         let none = std::ptr::null_mut::<u32>();
@@ -318,8 +319,12 @@ fn a_link_makes_an_image_that_loads() {
     let mut module = 0;
     ok!(cuModuleLoadData(&mut module, bytes.as_ptr().cast()));
     let memory = alloc(4);
-    assert_eq!(launch(function(module, "use_it"), 1, 1, 0, &[memory]), CUDA_SUCCESS);
+    let use_it = function(module, "use_it");
+    assert_eq!(launch(use_it, 1, 1, 0, &[memory]), CUDA_SUCCESS);
     assert_eq!(words(memory, 1), [42]);
+    let mut registers = 0;
+    ok!(cuFuncGetAttribute(&mut registers, 4, use_it));
+    assert_eq!(registers, 9, "as the linker was told");
 }
 
 /// What NVIDIA's runtime hands over: the compiler's wrapper, here through the table that CUDA 11's runtime uses.

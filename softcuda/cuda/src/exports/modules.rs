@@ -35,7 +35,7 @@ exports! { ($) modules_names, initialised;
         module: *mut CUmodule, image: *const c_void, count: u32, names: *mut u32, values: *mut *mut c_void
     ) {
         let (module, options) = (out(module)?, Options::read(count, names, values)?);
-        module.set(handle(reported(&options, || module::load(&image::read(image)?))?))
+        module.set(handle(reported(&options, || module::load(&image::read(image)?.with(&options)))?))
     }
     cuModuleUnload(module: CUmodule) { module::unload(module.addr()) }
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) {
@@ -58,7 +58,7 @@ exports! { ($) modules_names, initialised;
     ) {
         let (library, jit) = (out(library)?, Options::read(count, names, values)?);
         check_library_options(options, options_count)?;
-        library.set(handle(reported(&jit, || library::load(&image::read(image)?))?))
+        library.set(handle(reported(&jit, || library::load(&image::read(image)?.with(&jit)))?))
     }
     cuLibraryLoadFromFile(
         library: *mut CUlibrary, path: *const c_char, names: *mut u32, values: *mut *mut c_void, count: u32,
@@ -67,7 +67,7 @@ exports! { ($) modules_names, initialised;
         let (library, jit) = (out(library)?, Options::read(count, names, values)?);
         check_library_options(options, options_count)?;
         let path = path_of(path)?;
-        library.set(handle(reported(&jit, || library::load(&module::read_file(path)?))?))
+        library.set(handle(reported(&jit, || library::load(&module::read_file(path)?.with(&jit)))?))
     }
     cuLibraryUnload(library: CUlibrary) { library::unload(library.addr()) }
     cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) {

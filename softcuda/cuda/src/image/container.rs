@@ -78,11 +78,23 @@ fn section(bytes: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// A container of these texts.
-pub fn make(texts: &[String]) -> Vec<u8> {
+/// The comment behind which a text says how many registers its kernels shall say that they use.
+const MAX_REGISTERS: &str = "\n// softcuda: at most this many registers: ";
+
+/// What [`make`] was told of registers.
+pub fn max_registers(texts: &Texts) -> Option<u32> {
+    let (_, number) = texts.first()?.rsplit_once(MAX_REGISTERS)?;
+    number.trim().parse().ok()
+}
+
+/// A container of these texts, whose kernels shall say that they use at most so many registers.
+pub fn make(texts: &[String], max_registers: Option<u32>) -> Vec<u8> {
     let mut data = Vec::new();
-    for text in texts {
+    for (i, text) in texts.iter().enumerate() {
         data.extend(text.bytes().filter(|b| *b != 0));
+        if let Some(most) = max_registers.filter(|_| i == 0) {
+            data.extend(format!("{MAX_REGISTERS}{most}\n").bytes());
+        }
         data.push(0);
     }
     let names = [b"\0".as_slice(), SECTION, b"\0", b".shstrtab\0"].concat();
@@ -128,16 +140,18 @@ mod tests {
     #[test]
     fn what_was_put_in_comes_out_and_the_length_is_found() {
         let input = vec![".version 8.0".to_owned(), "// two".to_owned()];
-        let made = make(&input);
+        let made = make(&input, None);
         assert_eq!(length_of(&made), Some(made.len() as u64));
-        assert_eq!(texts(&made), Ok(input));
+        assert_eq!(texts(&made), Ok(input.clone()));
+        assert_eq!(max_registers(&input), None);
+        assert_eq!(max_registers(&texts(&make(&input, Some(38))).unwrap()), Some(38));
     }
 
     #[test]
     fn another_reader_agrees_that_it_is_an_elf() {
         use object::read::elf::ElfFile64;
         use object::{Object, ObjectSection};
-        let made = make(&["x".to_owned()]);
+        let made = make(&["x".to_owned()], None);
         let file: ElfFile64 = ElfFile64::parse(&*made).unwrap();
         assert_eq!(file.section_by_name(".softcuda.ptx").unwrap().data().unwrap(), b"x\0");
         assert_eq!(file.elf_header().e_machine.get(object::Endianness::Little), object::elf::Machine(190));
@@ -145,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_cubin_is_for_another_device_and_damage_is_survived() {
-        let made = make(&["x".to_owned(), "yy".to_owned()]);
+        let made = make(&["x".to_owned(), "yy".to_owned()], Some(7));
         let mut cubin = made.clone();
         let at = made.windows(SECTION.len()).position(|w| w == SECTION).unwrap();
         cubin[at + 1] = b'X';

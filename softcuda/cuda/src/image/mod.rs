@@ -27,6 +27,23 @@ pub struct Image {
     pub texts: Texts,
     /// Whether it came in the wrapper that the compiler makes and only NVIDIA's runtime hands over.
     pub wrapped: bool,
+    /// What the linker was told by `CU_JIT_MAX_REGISTERS`.
+    pub max_registers: Option<u32>,
+}
+
+impl Image {
+    /// An image of these texts.
+    pub fn new(texts: Texts, wrapped: bool) -> Image {
+        let max_registers = container::max_registers(&texts);
+        Image { texts, wrapped, max_registers }
+    }
+
+    /// The same, with the options of the call that loads it.
+    #[must_use]
+    pub fn with(mut self, options: &crate::jit::Options) -> Image {
+        self.max_registers = options.max_registers.or(self.max_registers);
+        self
+    }
 }
 
 /// The PTX of an image at an address.
@@ -58,7 +75,7 @@ pub unsafe fn read(image: *const c_void) -> Result<Image> {
         }
         _ => Err(CUDA_ERROR_INVALID_IMAGE),
     }?;
-    Ok(Image { texts, wrapped })
+    Ok(Image::new(texts, wrapped))
 }
 
 /// The PTX of an image whose length is known (a file).
