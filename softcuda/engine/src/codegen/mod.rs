@@ -33,7 +33,7 @@ pub struct Unit<'a> {
 pub struct Code {
     pub mode: Mode,
     /// Keeps the code mapped.
-    pub exec: Exec,
+    pub _exec: Exec,
     /// Entry points, in the order of [`Reach::functions`]: the kernel is the first.
     pub entries: Vec<usize>,
     /// By function number in the program: index into `entries` + 1, or 0. For calls through pointers.

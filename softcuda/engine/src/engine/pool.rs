@@ -235,7 +235,7 @@ impl Pool {
                 return None;
             }
             q.turn = q.turn.wrapping_add(1);
-            if q.turn % 8 == 0
+            if q.turn.is_multiple_of(8)
                 && let Some((g, b)) = q.parked.pop_front()
             {
                 return Some(Work::Parked(g, b));

@@ -18,7 +18,7 @@ impl Emit<'_> {
     }
 
     /// An f64 rounded once to a 16-bit float.
-    fn to_half(&mut self, ty: Ty, v: Value, round: Round) -> Value {
+    fn narrowed_half(&mut self, ty: Ty, v: Value, round: Round) -> Value {
         let (kind, round) = (self.imm(types::I32, half_kind(ty)), self.imm(types::I32, round_number(round)));
         let v = self.helper(Helper::F64ToHalf, &[v, kind, round], Some(types::I32));
         self.fit(v, Class::I32, Class::I16, false)
@@ -70,12 +70,12 @@ impl Emit<'_> {
         let x = self.fit(x, from.class(), c, from.signed());
         if !matches!(to, Ty::F32 | Ty::F64) {
             // Exact in f64 as far as the result is finite.
-            let f = self.from_int(Ty::F64, from.signed(), x);
-            return self.to_half(to, f, mode.round);
+            let f = self.int_as_float(Ty::F64, from.signed(), x);
+            return self.narrowed_half(to, f, mode.round);
         }
         let exact = to == Ty::F64 && c == Class::I32;
         let v = if mode.round == Round::Near || exact {
-            self.from_int(to, from.signed(), x)
+            self.int_as_float(to, from.signed(), x)
         } else {
             let x = self.fit(x, c, Class::I64, from.signed());
             let kind = self.imm(types::I32, i64::from(from.signed()) | round_number(mode.round) << 1);
@@ -85,7 +85,7 @@ impl Emit<'_> {
         self.float_sat(to, mode, v)
     }
 
-    fn from_int(&mut self, to: Ty, signed: bool, x: Value) -> Value {
+    fn int_as_float(&mut self, to: Ty, signed: bool, x: Value) -> Value {
         let t = class_type(to.class());
         if signed { self.b.ins().fcvt_from_sint(t, x) } else { self.b.ins().fcvt_from_uint(t, x) }
     }
@@ -94,7 +94,7 @@ impl Emit<'_> {
         let (x, from) =
             if matches!(from, Ty::F32 | Ty::F64) { (x, from) } else { (self.half_to_f32(from, x), Ty::F32) };
         let x = self.flush(from, x, mode.ftz);
-        let x = self.to_integral(mode.round, x);
+        let x = self.integral(mode.round, x);
         let c = if to.bytes() < 4 { Class::I32 } else { to.class() };
         let t = class_type(c);
         if to.bytes() >= 4 {
@@ -109,7 +109,7 @@ impl Emit<'_> {
         self.fit(v, Class::I64, to.class(), false)
     }
 
-    fn to_integral(&mut self, round: Round, x: Value) -> Value {
+    fn integral(&mut self, round: Round, x: Value) -> Value {
         match round {
             Round::NearInt | Round::Near => self.b.ins().nearest(x),
             Round::ZeroInt | Round::Zero => self.b.ins().trunc(x),
@@ -123,7 +123,7 @@ impl Emit<'_> {
         let (x, from) =
             if matches!(from, Ty::F32 | Ty::F64) { (x, from) } else { (self.half_to_f32(from, x), Ty::F32) };
         let x = self.flush(from, x, mode.ftz);
-        let x = if integral { self.to_integral(mode.round, x) } else { x };
+        let x = if integral { self.integral(mode.round, x) } else { x };
         match (from, to) {
             (Ty::F32, Ty::F32) | (Ty::F64, Ty::F64) => self.float_sat(to, mode, x),
             (Ty::F32, Ty::F64) => {
@@ -143,9 +143,9 @@ impl Emit<'_> {
             (Ty::F32, _) => {
                 let v = self.float_relu(x, mode);
                 let v = self.b.ins().fpromote(types::F64, v);
-                self.to_half(to, v, mode.round)
+                self.narrowed_half(to, v, mode.round)
             }
-            _ => self.to_half(to, x, mode.round),
+            _ => self.narrowed_half(to, x, mode.round),
         }
     }
 
@@ -178,7 +178,7 @@ impl Emit<'_> {
             let v = self.value(Ty::F32, o);
             let v = self.float_relu(v, mode);
             let v = self.b.ins().fpromote(types::F64, v);
-            let v = self.to_half(part, v, mode.round);
+            let v = self.narrowed_half(part, v, mode.round);
             self.fit(v, Class::I16, Class::I32, false)
         });
         let n = self.imm(types::I32, 16);
@@ -218,11 +218,8 @@ impl Emit<'_> {
             Space::Shared => shared(self),
             Space::Local => local(self),
             Space::Const => constant(self),
-            Space::Param => {
-                let same = self.b.ins().icmp(IntCC::UnsignedLessThan, v, self.args);
-                let zero = self.imm(types::I8, 0);
-                self.b.ins().band(same, zero)
-            }
+            // Parameters are read by name; no generic address is one.
+            Space::Param => self.imm(types::I8, 0),
             Space::Global | Space::Generic => {
                 let (s, l, c) = (shared(self), local(self), constant(self));
                 let any = self.b.ins().bor(s, l);

@@ -170,8 +170,8 @@ impl Emit<'_> {
         self.b.ins().return_(&[]);
         self.b.switch_to_block(step);
         let mut carry: Option<Value> = None;
-        for i in 0..3 {
-            let v = self.b.use_var(vars[i]);
+        for (i, var) in vars[..3].iter().enumerate() {
+            let v = self.b.use_var(*var);
             let step = match carry {
                 None => one,
                 Some(c) => self.b.ins().uextend(types::I32, c),
@@ -180,7 +180,7 @@ impl Emit<'_> {
             let limit = self.block_field(types::I32, offset_of!(BlockContext, ntid) + 4 * i);
             let wrap = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, v, limit);
             let v = self.b.ins().select(wrap, zero, v);
-            self.b.def_var(vars[i], v);
+            self.b.def_var(*var, v);
             carry = Some(wrap);
         }
         self.b.ins().jump(head, &[]);

@@ -91,6 +91,6 @@ impl Generator for Clif {
         for (i, &n) in unit.reach.functions.iter().enumerate() {
             by_number[n as usize] = i as u32 + 1;
         }
-        Ok(Code { mode: unit.mode, exec, entries, by_number, frame })
+        Ok(Code { mode: unit.mode, _exec: exec, entries, by_number, frame })
     }
 }
