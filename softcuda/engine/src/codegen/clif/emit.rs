@@ -35,6 +35,8 @@ pub struct Emit<'a> {
     pub sigs: HashMap<(Vec<Type>, Option<Type>), SigRef>,
     /// In a thread loop: where a thread that has ended goes.
     next_thread: Option<Block>,
+    /// In a thread loop: `%tid.x`.
+    tid_x: Option<Variable>,
 }
 
 /// How a class is held.
@@ -88,6 +90,7 @@ pub fn function(
         line: f.line,
         sigs: HashMap::new(),
         next_thread: None,
+        tid_x: None,
     };
     e.body(looped);
     e.b.seal_all_blocks();
@@ -139,51 +142,63 @@ impl Emit<'_> {
         });
     }
 
-    /// for z, y, x: set tid, run the body; ends come back to the loop.
+    /// for z, y, x: set tid, run the body; ends come back to the loop. Only the step in x is on the quick path.
     fn thread_loop(&mut self, body: Block) {
-        let vars: Vec<Variable> = (0..4).map(|_| self.b.declare_var(types::I32)).collect();
-        let zero = self.imm(types::I32, 0);
-        for v in &vars {
-            self.b.def_var(*v, zero);
+        let [x, y, z, linear] = std::array::from_fn(|_| self.b.declare_var(types::I32));
+        let (zero, one) = (self.imm(types::I32, 0), self.imm(types::I32, 1));
+        for v in [x, y, z, linear] {
+            self.b.def_var(v, zero);
         }
-        let head = self.b.create_block();
-        let next = self.b.create_block();
+        let [row, head, next, step_y, step_z, done] = std::array::from_fn(|_| self.b.create_block());
         self.next_thread = Some(next);
+        self.tid_x = Some(x);
+        self.b.ins().jump(row, &[]);
+
+        self.b.switch_to_block(row);
+        self.set_tid(y, 1);
+        self.set_tid(z, 2);
         self.b.ins().jump(head, &[]);
+
         self.b.switch_to_block(head);
-        for (i, v) in vars.iter().enumerate() {
-            let value = self.b.use_var(*v);
-            let at = offset_of!(Thread, tid) + 4 * i; // linear follows tid
-            self.b.ins().store(flags(), value, self.thread, at as i32);
-        }
+        self.set_tid(x, 0);
+        self.set_tid(linear, 3);
         self.b.ins().jump(body, &[]);
+
         self.b.switch_to_block(next);
-        let one = self.imm(types::I32, 1);
-        let linear = self.b.use_var(vars[3]);
-        let linear = self.b.ins().iadd(linear, one);
-        self.b.def_var(vars[3], linear);
-        let count = self.block_field(types::I32, offset_of!(BlockContext, threads));
-        let more = self.b.ins().icmp(IntCC::UnsignedLessThan, linear, count);
-        let (step, done) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(more, step, &[], done, &[]);
+        let n = self.b.use_var(linear);
+        let n = self.b.ins().iadd(n, one);
+        self.b.def_var(linear, n);
+        let more = self.step(x, one, 0);
+        self.b.ins().brif(more, head, &[], step_y, &[]);
+
+        self.b.switch_to_block(step_y);
+        self.b.def_var(x, zero);
+        let more = self.step(y, one, 1);
+        self.b.ins().brif(more, row, &[], step_z, &[]);
+
+        self.b.switch_to_block(step_z);
+        self.b.def_var(y, zero);
+        let more = self.step(z, one, 2);
+        self.b.ins().brif(more, row, &[], done, &[]);
+
         self.b.switch_to_block(done);
         self.b.ins().return_(&[]);
-        self.b.switch_to_block(step);
-        let mut carry: Option<Value> = None;
-        for (i, var) in vars[..3].iter().enumerate() {
-            let v = self.b.use_var(*var);
-            let step = match carry {
-                None => one,
-                Some(c) => self.b.ins().uextend(types::I32, c),
-            };
-            let v = self.b.ins().iadd(v, step);
-            let limit = self.block_field(types::I32, offset_of!(BlockContext, ntid) + 4 * i);
-            let wrap = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, v, limit);
-            let v = self.b.ins().select(wrap, zero, v);
-            self.b.def_var(*var, v);
-            carry = Some(wrap);
-        }
-        self.b.ins().jump(head, &[]);
+    }
+
+    /// Stores a coordinate where everybody else reads it; 3 is the linear number, which follows the three.
+    fn set_tid(&mut self, v: Variable, axis: usize) {
+        let v = self.b.use_var(v);
+        let at = offset_of!(Thread, tid) + 4 * axis;
+        self.b.ins().store(flags(), v, self.thread, at as i32);
+    }
+
+    /// One further on an axis; whether that is still inside of the block.
+    fn step(&mut self, v: Variable, one: Value, axis: usize) -> Value {
+        let n = self.b.use_var(v);
+        let n = self.b.ins().iadd(n, one);
+        self.b.def_var(v, n);
+        let limit = self.block_field(types::I32, offset_of!(BlockContext, ntid) + 4 * axis);
+        self.b.ins().icmp(IntCC::UnsignedLessThan, n, limit)
     }
 
     fn inst(&mut self, inst: &Inst) {
@@ -362,6 +377,7 @@ impl Emit<'_> {
     fn special(&mut self, s: Sreg) -> (Value, Class) {
         let w = types::I32;
         let v = match s {
+            Sreg::Tid(0) if self.tid_x.is_some() => self.tid_x.map_or(self.thread, |x| self.b.use_var(x)),
             Sreg::Tid(a) => self.thread_field(w, offset_of!(Thread, tid) + 4 * a as usize),
             Sreg::Ntid(a) => self.block_field(w, offset_of!(BlockContext, ntid) + 4 * a as usize),
             Sreg::Ctaid(a) => self.block_field(w, offset_of!(BlockContext, ctaid) + 4 * a as usize),
