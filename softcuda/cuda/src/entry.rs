@@ -1,10 +1,12 @@
 //! The gate that every exported call passes: is the driver there, and nothing may unwind into C.
 
 use crate::error::{
-    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, Result,
+    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_UNKNOWN,
+    CUDA_SUCCESS, Result,
 };
 use crate::launch;
 use cuda_abi::errors::INVALID_CONFIGURATION;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -37,8 +39,22 @@ pub fn launched(body: impl FnOnce() -> std::result::Result<(), launch::Refusal>)
     })
 }
 
+thread_local! {
+    /// Whether this thread is in a function of the program that a stream has come to.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a function of the program on a stream's thread. Calls from within it that need the driver are not permitted, as
+/// in CUDA: most would wait for the very stream that waits for them.
+pub fn host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
+}
+
 fn if_ready(body: impl FnOnce() -> u32) -> u32 {
     match PHASE.load(Ordering::Acquire) {
+        READY if IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false) => CUDA_ERROR_NOT_PERMITTED as u32,
         READY => caught(body),
         EXITING => CUDA_ERROR_DEINITIALIZED as u32,
         // The child of a fork has neither the stream threads nor a device of its own; NVIDIA's driver says the same.

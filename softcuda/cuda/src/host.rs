@@ -76,10 +76,29 @@ pub fn free(address: u64) -> Result {
     Ok(())
 }
 
+/// Whether every page of a range is mapped: kernels would otherwise bring the process down.
+fn is_mapped(address: u64, bytes: usize) -> bool {
+    const PAGE: u64 = 4096;
+    const PAGES: usize = 4096;
+    let (first, Some(end)) = (address / PAGE * PAGE, address.checked_add(bytes as u64)) else { return false };
+    let mut residency = [0u8; PAGES];
+    let mut at = first;
+    while at < end {
+        let part = (end - at).min(PAGE * PAGES as u64);
+        // SAFETY: mincore only looks; it writes one byte a page, for at most as many pages as there is room for.
+        if unsafe { libc::mincore(at as *mut _, part as usize, residency.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        at += PAGE * PAGES as u64;
+    }
+    true
+}
+
 /// `cuMemHostRegister`: lets kernels reach the program's own memory.
 ///
 /// # Errors
-/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if part of it is; `CUDA_ERROR_INVALID_VALUE` for null or no bytes,
+/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if part of it is; `CUDA_ERROR_INVALID_VALUE` for null, no bytes or
+/// addresses where nothing is,
 /// `CUDA_ERROR_NOT_SUPPORTED` for I/O or read-only memory.
 pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     let context = current::healthy()?;
@@ -89,7 +108,9 @@ pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     if flags & !REGISTER_FLAGS != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    address.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if !is_mapped(address, bytes) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     if !register(address, bytes as u64) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }

@@ -5,7 +5,7 @@ use crate::context::{Context, Fate};
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::event::Record;
-use crate::{current, progress, threads};
+use crate::{current, entry, progress, threads};
 use cudarc::driver::sys::CUresult;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -265,7 +265,7 @@ pub fn destroy(handle: usize) -> Result {
 /// No such stream; the context's fatal error.
 pub fn add_callback(handle: usize, callback: impl FnOnce(CUresult) + Send + 'static) -> Result {
     let (context, stream) = crate::context::stream(handle)?;
-    context.submit(&stream, Work::Always(Box::new(callback)))
+    context.submit(&stream, Work::Always(Box::new(|status| entry::host_function(|| callback(status)))))
 }
 
 /// `cuLaunchHostFunc`: as [`add_callback`], but skipped when the context has died.
@@ -277,7 +277,7 @@ pub fn launch_host(handle: usize, function: impl FnOnce() + Send + 'static) -> R
     context.submit(
         &stream,
         Work::Run(Box::new(move || {
-            function();
+            entry::host_function(function);
             Ok(())
         })),
     )

@@ -184,6 +184,10 @@ fn pinned_managed_and_registered_memory() {
     ok!(cuMemHostUnregister(address));
     assert_eq!(cu!(cuMemHostUnregister(address)), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 
+    let nowhere = std::ptr::without_provenance_mut::<c_void>(0x10_0000);
+    assert_eq!(cu!(cuMemHostRegister_v2(nowhere, 10_000, 0)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostRegister_v2(nowhere, usize::MAX, 0)), CUDA_ERROR_INVALID_VALUE);
+
     let mut managed = 0;
     assert_eq!(cu!(cuMemAllocManaged(&mut managed, 64, 0)), CUDA_ERROR_INVALID_VALUE);
     ok!(cuMemAllocManaged(&mut managed, 64, 1));

@@ -159,6 +159,20 @@ fn callbacks_and_host_functions_come_in_order() {
 }
 
 #[test]
+fn host_functions_may_not_call_the_driver() {
+    static ANSWERS: Mutex<Vec<CUresult>> = Mutex::new(Vec::new());
+    extern "C" fn calls(_: *mut c_void) {
+        let answers = [cu!(cuCtxSynchronize()), cu!(cuMemFree_v2(0)), cu!(cuDriverGetVersion(&mut 0))];
+        ANSWERS.lock().unwrap().extend(answers);
+    }
+    let _context = context();
+    ok!(cuLaunchHostFunc(0, calls, std::ptr::null_mut()));
+    ok!(cuCtxSynchronize());
+    let not = CUDA_ERROR_NOT_PERMITTED;
+    assert_eq!(*ANSWERS.lock().unwrap(), [not, not, CUDA_SUCCESS]);
+}
+
+#[test]
 fn events_keep_time() {
     let _context = context();
     let stream = stream(0);
