@@ -92,8 +92,11 @@ pub fn serve(config: DaemonConfig, ready: Option<ReadyFd>) -> anyhow::Result<()>
             ready.tell(unix.as_deref(), tcp)?;
         }
         notify_systemd("READY=1");
+        let stop = async {
+            stop.await;
+            notify_systemd("STOPPING=1");
+        };
         daemon.run_until(stop).await;
-        notify_systemd("STOPPING=1");
         Ok(())
     })
 }

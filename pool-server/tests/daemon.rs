@@ -218,6 +218,28 @@ fn a_daemon_that_is_told_to_stop_ends_its_sessions_and_cleans_up() {
 }
 
 #[test]
+fn systemd_is_told() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify").to_str().unwrap().to_string();
+    let name = format!("gpupool-test-{}", std::process::id());
+    let by_path = UnixDatagram::bind(&path).unwrap();
+    let by_name = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    for (socket, address) in [(by_path, path), (by_name, format!("@{name}"))] {
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut daemon = DaemonProcess::start(&[("NOTIFY_SOCKET", &address)]);
+        let mut received = [0; 64];
+        let length = socket.recv(&mut received).unwrap();
+        assert_eq!(&received[..length], b"READY=1");
+        kill(daemon.pid(), libc::SIGTERM);
+        let length = socket.recv(&mut received).unwrap();
+        assert_eq!(&received[..length], b"STOPPING=1");
+        assert_eq!(daemon.wait(), Some(0));
+    }
+}
+
+#[test]
 fn a_daemon_that_is_killed_leaves_no_worker_and_its_socket_is_taken_over() {
     let mut daemon = DaemonProcess::start(&[]);
     let mut session = Session::open(&daemon.unix()).unwrap();
