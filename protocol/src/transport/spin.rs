@@ -39,11 +39,9 @@ impl Spin {
         Self { min_ns, max_ns, now_ns: AtomicU32::new(max_ns), waits: AtomicU32::new(1) }
     }
 
-    /// Calls `look` until it finds something or the time is over. Returns whether it found something.
+    /// Calls `look` until it finds something or the time is over. Returns whether it found something. Where looking is
+    /// not worth it at present, it is not called at all.
     pub fn spin(&self, look: &mut dyn FnMut() -> bool) -> bool {
-        if look() {
-            return true;
-        }
         let probe = self.waits.fetch_add(1, Relaxed).is_multiple_of(PROBE_EVERY);
         let limit = if probe { self.max_ns } else { self.now_ns.load(Relaxed) };
         if limit == 0 {

@@ -7,12 +7,12 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::frames::{FrameReader, HEADER_BYTES, header};
 use super::spin::Spin;
@@ -30,6 +30,7 @@ const BLOCKED_SLICE: Duration = Duration::from_millis(1);
 
 /// One end of the connection.
 pub struct Tcp {
+    side: Side,
     socket: TcpStream,
     incoming: Arc<Region>,
     outgoing: Arc<Region>,
@@ -46,6 +47,9 @@ pub struct Tcp {
     waiters: AtomicU32,
     /// Used by the baton's holder only, so never contended.
     reader: Mutex<FrameReader>,
+    /// Threads in [`Tcp::wait_idly`], and what wakes them when another thread has applied something.
+    idle: AtomicU32,
+    idle_bell: OnceLock<OwnedFd>,
 }
 
 /// An end over a connected socket.
@@ -61,6 +65,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         Side::Worker => (region(up::BYTES)?, region(down::BYTES)?),
     };
     let transport = Arc::new(Tcp {
+        side,
         socket,
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
@@ -72,6 +77,8 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         changed: Condvar::new(),
         waiters: AtomicU32::new(0),
         reader: Mutex::new(FrameReader::new()),
+        idle: AtomicU32::new(0),
+        idle_bell: OnceLock::new(),
     });
     Ok(End { transport, incoming, outgoing })
 }
@@ -151,6 +158,11 @@ impl Tcp {
             drop(lock(&self.baton));
             self.changed.notify_all();
         }
+        if self.idle.load(Ordering::Relaxed) != 0
+            && let Some(bell) = self.idle_bell.get()
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
         true
     }
 
@@ -158,6 +170,49 @@ impl Tcp {
         *lock(&self.baton) = false;
         if self.waiters.load(Ordering::SeqCst) != 0 {
             self.changed.notify_all();
+        }
+    }
+
+    /// A client thread that may wait for ever (for host callbacks). It must not hold the baton meanwhile, or every call
+    /// of the other threads would be answered through it. So it waits for the socket without reading from it, and is
+    /// told when another thread has read.
+    fn wait_idly(&self, ready: &dyn Fn() -> bool) -> Result<bool, LinkError> {
+        let bell = match self.idle_bell.get() {
+            Some(bell) => bell,
+            None => {
+                let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+                let new = eventfd(0, flags).map_err(|e| LinkError::system("making an eventfd", e))?;
+                self.idle_bell.get_or_init(|| new)
+            }
+        };
+        loop {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            std::sync::atomic::fence(Ordering::SeqCst);
+            if !ready() && self.state.broken().is_none() {
+                let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+                let _ = poll(&mut fds, None);
+            }
+            self.idle.fetch_sub(1, Ordering::SeqCst);
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+            self.state.check()?;
+            let mut baton = lock(&self.baton);
+            if !*baton {
+                *baton = true;
+                drop(baton);
+                self.take_incoming(false);
+                self.pass_baton();
+            } else if !ready() {
+                // Somebody reads, and says so when something has come.
+                self.waiters.fetch_add(1, Ordering::SeqCst);
+                std::sync::atomic::fence(Ordering::SeqCst);
+                if !ready() && self.state.broken().is_none() {
+                    drop(self.changed.wait(baton).unwrap_or_else(PoisonError::into_inner));
+                }
+                self.waiters.fetch_sub(1, Ordering::SeqCst);
+            }
+            if ready() {
+                return Ok(true);
+            }
         }
     }
 
@@ -289,6 +344,9 @@ impl Transport for Tcp {
         ready: &dyn Fn() -> bool,
         until: Option<Instant>,
     ) -> Result<bool, LinkError> {
+        if until.is_none() && self.side == Side::Client {
+            return self.wait_idly(ready);
+        }
         let mut baton = lock(&self.baton);
         loop {
             if ready() {

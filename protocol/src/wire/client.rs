@@ -410,6 +410,7 @@ impl ClientLink {
     }
 
     /// Waits for the next host callback. Such a wait may last for ever, so the long-wait hook is not called.
+    /// One thread at a time.
     pub fn wait_callback(&self) -> Result<u64, LinkError> {
         loop {
             self.flush()?;

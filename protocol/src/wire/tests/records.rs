@@ -218,6 +218,40 @@ fn board_words_callbacks_and_output_reach_the_client() {
     }
 }
 
+/// A thread that waits for callbacks all the time neither misses one nor takes other threads' answers away.
+#[test]
+fn callbacks_come_while_other_threads_call() {
+    const CALLBACKS: u64 = 300;
+    for over in BOTH {
+        let (link, mut receiver, replier) = pair(over);
+        std::thread::scope(|scope| {
+            let callbacks =
+                scope.spawn(|| (0..CALLBACKS).for_each(|id| assert_eq!(link.wait_callback(), Ok(id))));
+            scope.spawn(|| {
+                // Each call's answer comes just before or behind a callback; some callbacks come alone.
+                for number in 0..CALLBACKS {
+                    let record = receiver.next().unwrap();
+                    let (slot, position) = (record.head.slot.unwrap(), record.position);
+                    if number % 2 == 0 {
+                        replier.push_callback(number).unwrap();
+                    }
+                    replier.reply(slot, position, 0, &[]).unwrap();
+                    if number % 2 == 1 {
+                        replier.push_callback(number).unwrap();
+                    }
+                }
+            });
+            for number in 0..CALLBACKS {
+                link.call(head(ECHO, 0), 0, |_| (), |_, _| ()).unwrap();
+                if number % 16 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            callbacks.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn the_callback_queue_is_bounded_and_keeps_its_order() {
     for over in BOTH {
