@@ -18,8 +18,11 @@ pub enum What {
     Managed,
     /// From the pool with this handle.
     Pooled(usize),
-    /// A module's variable.
-    Variable,
+    /// A module's variable; managed ones the host reaches as well.
+    Variable {
+        /// `__managed__`.
+        managed: bool,
+    },
     /// `cuMemHostAlloc`, with its flags.
     Host(u32),
     /// `cuMemHostRegister`, with its flags.
@@ -30,6 +33,11 @@ impl What {
     /// Whether the host may read and write it.
     pub fn is_host(self) -> bool {
         matches!(self, What::Host(_) | What::Registered(_))
+    }
+
+    /// Whether host and device share it by the name of managed memory.
+    pub fn is_managed(self) -> bool {
+        matches!(self, What::Managed | What::Variable { managed: true })
     }
 
     /// Whether the device's memory holds it.
@@ -126,7 +134,7 @@ impl Allocations {
                 What::Host(_) => host::give_back(&allocation, true),
                 What::Registered(_) => host::give_back(&allocation, false),
                 // A module's memory goes with the module.
-                What::Variable => {}
+                What::Variable { .. } => {}
             }
         }
     }

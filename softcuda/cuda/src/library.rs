@@ -8,7 +8,7 @@ use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::Image;
-use crate::module::{self, Module, Refused};
+use crate::module::{self, Module, Origin, Refused};
 use softcuda_engine as engine;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -19,7 +19,7 @@ pub struct Library {
     /// Its handle.
     pub handle: usize,
     parsed: engine::Module,
-    from_runtime: bool,
+    origin: Origin,
     /// Its kernels, in the order of the text.
     pub kernels: Vec<Arc<Kernel>>,
     by_name: HashMap<String, usize>,
@@ -27,7 +27,8 @@ pub struct Library {
 }
 
 struct Placed {
-    /// Placed when the library was loaded, for the first context of that device.
+    /// Placed when the library was loaded, for the first context of that device; for all its contexts if the library has
+    /// managed variables, which are the same in all.
     first: Option<(i32, Arc<engine::Loaded>)>,
     /// By context.
     modules: HashMap<usize, Arc<Module>>,
@@ -63,7 +64,7 @@ pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
             loaded.kernels().iter().map(|k| Arc::new(Kernel::new(k, library, image.max_registers))).collect();
         let by_name = kernels.iter().enumerate().map(|(i, k)| (k.prototype.name.clone(), i)).collect();
         let placed = Mutex::new(Placed { first: Some((device.ordinal, loaded)), modules: HashMap::new() });
-        Library { handle, parsed, from_runtime: image.wrapped, kernels, by_name, placed }
+        Library { handle, parsed, origin: Origin::of(image), kernels, by_name, placed }
     });
     for kernel in &library.kernels {
         TABLES.kernels.add(kernel.handle, kernel.clone());
@@ -107,13 +108,19 @@ impl Library {
         if let Some(module) = placed.modules.get(&context.handle) {
             return Ok(module.clone());
         }
-        let loaded = match placed.first.take_if(|(device, _)| *device == context.device.ordinal) {
+        let here = |(device, _): &mut (i32, _)| *device == context.device.ordinal;
+        let first = if self.origin.managed.is_empty() {
+            placed.first.take_if(here)
+        } else {
+            placed.first.clone().take_if(here)
+        };
+        let loaded = match first {
             Some((_, loaded)) => loaded,
             None => module::place(self.parsed.clone(), &context.device.memory).map_err(|e| e.code)?,
         };
         let settings =
             |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());
-        let module = Module::new(context, loaded, self.from_runtime, None, settings);
+        let module = Module::new(context, loaded, &self.origin, settings);
         placed.modules.insert(context.handle, module.clone());
         Ok(module)
     }
@@ -124,6 +131,20 @@ impl Library {
         for kernel in &self.kernels {
             kernel.last.lock().unwrap_or_else(PoisonError::into_inner).take_if(|f| f.context == context);
         }
+    }
+
+    /// `cuLibraryGetManaged`: address and size. A runtime asks before any context exists.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND` for a name that is no managed variable's.
+    pub fn managed(&self, name: &str) -> Result<(u64, usize)> {
+        if !self.origin.managed.contains(name) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        let placed = self.lock();
+        let (_, loaded) = placed.first.as_ref().ok_or(CUDA_ERROR_NOT_FOUND)?;
+        let found = loaded.globals().find(|g| g.name == name).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        Ok((found.addr, found.size as usize))
     }
 
     /// `cuLibraryGetKernel`.

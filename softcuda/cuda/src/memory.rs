@@ -100,7 +100,7 @@ pub fn address_range(address: u64) -> Result<(u64, usize)> {
 pub fn advise(address: u64, bytes: usize) -> Result {
     current::healthy()?;
     match TABLES.allocations.holding(address, bytes as u64) {
-        Some(allocation) if allocation.what == What::Managed && bytes > 0 => Ok(()),
+        Some(allocation) if allocation.what.is_managed() && bytes > 0 => Ok(()),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }

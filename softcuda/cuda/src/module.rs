@@ -10,7 +10,7 @@ use crate::function::{Function, Settings};
 use crate::image::{self, Image, Texts};
 use cudarc::driver::sys::CUresult;
 use softcuda_engine as engine;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +49,35 @@ pub struct Module {
     pub functions: Vec<Arc<Function>>,
     by_name: HashMap<String, usize>,
     unloaded: AtomicBool,
+}
+
+/// What a module's image says beside its code.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// NVIDIA's runtime loaded it.
+    pub from_runtime: bool,
+    /// See [`Image::max_registers`].
+    pub max_registers: Option<u32>,
+    /// The names of its managed variables.
+    pub managed: HashSet<String>,
+}
+
+impl Origin {
+    /// That of an image.
+    pub fn of(image: &Image) -> Origin {
+        let managed =
+            image.texts.iter().flat_map(|text| managed_variables(text)).map(str::to_owned).collect();
+        Origin { from_runtime: image.wrapped, max_registers: image.max_registers, managed }
+    }
+}
+
+/// The variables that a text declares as managed: `.global .attribute(.managed) .align 4 .u32 name = 5;`.
+fn managed_variables(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).filter_map(|line| {
+        let (_, declared) = line.split_once(".attribute(.managed)")?;
+        let end = declared.find(['=', '[', ';']).unwrap_or(declared.len());
+        declared[..end].split_whitespace().next_back()
+    })
 }
 
 /// Reads PTX.
@@ -92,8 +121,7 @@ impl Module {
     pub fn new(
         context: &Context,
         loaded: Arc<engine::Loaded>,
-        from_runtime: bool,
-        max_registers: Option<u32>,
+        origin: &Origin,
         settings: impl Fn(&engine::Kernel) -> Option<Arc<Settings>>,
     ) -> Arc<Module> {
         let handle = TABLES.modules.reserve();
@@ -107,9 +135,9 @@ impl Module {
                     module: handle,
                     kernel: kernel.clone(),
                     name: CString::new(kernel.name.as_str()).unwrap_or_default(),
-                    from_runtime,
+                    from_runtime: origin.from_runtime,
                     settings: settings(kernel)
-                        .unwrap_or_else(|| Arc::new(Settings::new(kernel, max_registers))),
+                        .unwrap_or_else(|| Arc::new(Settings::new(kernel, origin.max_registers))),
                 })
             })
             .collect();
@@ -117,13 +145,8 @@ impl Module {
             TABLES.functions.add(function.handle, function.clone());
         }
         for variable in loaded.globals() {
-            TABLES.allocations.add(
-                variable.addr,
-                variable.size,
-                What::Variable,
-                context.handle,
-                &context.device,
-            );
+            let what = What::Variable { managed: origin.managed.contains(&variable.name) };
+            TABLES.allocations.add(variable.addr, variable.size, what, context.handle, &context.device);
         }
         let by_name = functions.iter().enumerate().map(|(i, f)| (f.kernel.name.clone(), i)).collect();
         let unloaded = AtomicBool::new(false);
@@ -143,7 +166,7 @@ impl Module {
             TABLES.functions.remove(function.handle);
         }
         for variable in self.loaded.globals() {
-            TABLES.allocations.take(variable.addr, |a| a.what == What::Variable);
+            TABLES.allocations.take(variable.addr, |a| matches!(a.what, What::Variable { .. }));
         }
     }
 
@@ -180,7 +203,7 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
     let loaded = place(parse(&image.texts)?, &context.device.memory)?;
-    Ok(Module::new(&context, loaded, image.wrapped, image.max_registers, |_| None).handle)
+    Ok(Module::new(&context, loaded, &Origin::of(image), |_| None).handle)
 }
 
 /// `cuModuleUnload`: waits for the context's work first.
@@ -208,7 +231,14 @@ pub fn read_file(path: &std::path::Path) -> Result<Image> {
 
 #[cfg(test)]
 mod tests {
-    use super::join;
+    use super::{join, managed_variables};
+
+    #[test]
+    fn managed_variables_are_found() {
+        let text = ".visible .global .attribute(.managed) .align 4 .u32 one = 5;\n// .attribute(.managed) .u32 no;\n\
+            .global .align 4 .u32 two;\n.global .attribute(.managed) .align 16 .b8 three[64];\n";
+        assert_eq!(managed_variables(text).collect::<Vec<_>>(), ["one", "three"]);
+    }
 
     #[test]
     fn headers_of_later_texts_are_blanked_and_lines_kept() {

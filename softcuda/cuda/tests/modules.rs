@@ -375,3 +375,44 @@ fn a_wrapper_loads_through_the_private_table_and_is_answered_as_the_runtime_expe
     }
     assert_eq!(launch(nothing, 1, 32, 0, &[]), CUDA_ERROR_INVALID_HANDLE);
 }
+
+#[test]
+fn managed_variables_have_their_address_before_any_context() {
+    let ptx = ".version 7.0\n.target sm_75\n.address_size 64\n\
+        .visible .global .attribute(.managed) .align 4 .u32 shared_by_both = 5;\n.visible .global .align 4 .u32 other;\n\
+        .visible .entry add() {\n .reg .b32 %r<2>;\n .reg .b64 %d<2>;\n mov.u64 %d1, shared_by_both;\n \
+        atom.global.add.u32 %r1, [%d1], 10;\n ret;\n}\n";
+    std::thread::spawn(move || {
+        let text = CString::new(ptx).unwrap();
+        let (mut library, mut kernel, mut address, mut size) = (0, 0, 0, 0);
+        let none = std::ptr::null_mut;
+        ok!(cuLibraryLoadData(
+            &mut library,
+            text.as_ptr().cast(),
+            none(),
+            std::ptr::null_mut(),
+            0,
+            none(),
+            std::ptr::null_mut(),
+            0
+        ));
+        ok!(cuLibraryGetManaged(&mut address, &mut size, library, c"shared_by_both".as_ptr()));
+        assert_eq!(
+            cu!(cuLibraryGetManaged(&mut address, &mut size, library, c"other".as_ptr())),
+            CUDA_ERROR_NOT_FOUND
+        );
+        // SAFETY: managed memory is the host's as well, and no kernel runs.
+        let value = || unsafe { (address as *const u32).read_volatile() };
+        assert_eq!((value(), size), (5, 4));
+        ok!(cuLibraryGetKernel(&mut kernel, library, c"add".as_ptr()));
+        for round in 1..=2 {
+            let _context = context();
+            assert_eq!(launch(kernel, 1, 1, 0, &[]), CUDA_SUCCESS);
+            ok!(cuCtxSynchronize());
+            assert_eq!(value(), 5 + 10 * round, "one variable for all contexts");
+        }
+        ok!(cuLibraryUnload(library));
+    })
+    .join()
+    .unwrap();
+}

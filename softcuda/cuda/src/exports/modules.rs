@@ -89,11 +89,9 @@ exports! { ($) modules_names, initialised;
         let module = library.module_in(&*current::healthy()?)?;
         give_variable(address, size, module.global(text(name)?)?)
     }
-    cuLibraryGetManaged(_address: *mut u64, _size: *mut usize, library: CUlibrary, name: *const c_char) {
-        library::find(library.addr())?;
-        text(name)?;
-        // PTX marks managed variables by an attribute; the engine has none yet, so no library has one.
-        Err(CUDA_ERROR_NOT_FOUND)
+    cuLibraryGetManaged(address: *mut u64, size: *mut usize, library: CUlibrary, name: *const c_char) {
+        let library = library::find(library.addr())?;
+        give_variable(address, size, library.managed(text(name)?)?)
     }
 
     cuLinkCreate(count: u32, names: *mut u32, values: *mut *mut c_void, link: *mut CUlinkState) {

@@ -114,6 +114,7 @@ api! {
     cuLibraryGetKernel(*mut H, H, *const c_char);
     cuLibraryGetKernelCount(*mut u32, H);
     cuLibraryGetGlobal(*mut u64, *mut usize, H, *const c_char);
+    cuLibraryGetManaged(*mut u64, *mut usize, H, *const c_char);
     cuLibraryGetModule(*mut H, H);
     cuKernelGetFunction(*mut H, H);
     cuKernelGetAttribute(*mut i32, u32, H, i32);
