@@ -1,8 +1,8 @@
 //! What each kind of parameter is on the client: how it is checked, what goes into the record, what comes back.
 
 use gpupool_protocol::api::kinds::{
-    Back, Bits, BulkIn, Context, Delete, DevicePtr, Event, Function, HandleKind, Library, Maybe, MemPool, Module, New,
-    OptOut, Out, Stream, Value, Within,
+    Back, Bits, BulkIn, Context, Delete, DevicePtr, Event, Function, HandleKind, Library, Maybe, MemPool,
+    Module, New, OptOut, Out, Stream, Value, Within,
 };
 use gpupool_protocol::wire::UpChunk;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire, Writer, padded};

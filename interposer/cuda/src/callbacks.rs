@@ -15,6 +15,7 @@ use crate::log::say;
 use crate::session::{Session, inside_callback};
 use crate::state::objects::lock;
 use crate::thread;
+use gpupool_protocol::wire::threads::spawn_quiet;
 
 /// A host function that waits for its turn.
 pub enum Job {
@@ -49,8 +50,7 @@ impl Callbacks {
     pub fn register(&self, session: &'static Session, job: Job) -> Answer<u64> {
         let mut started = lock(&self.started);
         if !*started {
-            let thread = std::thread::Builder::new().name("gpupool-host".into());
-            thread.spawn(move || serve(session)).map_err(|_| OUT_OF_MEMORY)?;
+            spawn_quiet("gpupool-host", move || serve(session)).map_err(|_| OUT_OF_MEMORY)?;
             *started = true;
         }
         drop(started);

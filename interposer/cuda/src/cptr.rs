@@ -1,7 +1,7 @@
 //! Arguments of C functions as the bodies of calls see them: pointers that can be read and written, handles as numbers.
 //!
 //! The bodies are safe code. What makes that possible is one promise, given where an exported function takes its
-//! arguments ([`FromC::from_c`]): each pointer is null or is what the CUDA driver API manual demands of that argument.
+//! arguments ([`FromC::into_body`]): each pointer is null or is what the CUDA driver API manual demands of that argument.
 
 #![allow(unsafe_code)]
 
@@ -161,14 +161,14 @@ pub trait FromC {
     type Body;
     /// # Safety
     /// The value is an argument as the CUDA driver API manual demands it.
-    unsafe fn from_c(self) -> Self::Body;
+    unsafe fn into_body(self) -> Self::Body;
 }
 
 macro_rules! themselves {
     ($($t:ty),*) => {$(
         impl FromC for $t {
             type Body = $t;
-            unsafe fn from_c(self) -> $t {
+            unsafe fn into_body(self) -> $t {
                 self
             }
         }
@@ -178,28 +178,28 @@ themselves!(u8, u16, u32, i32, u64, usize);
 
 impl<K> FromC for Raw<K> {
     type Body = Self;
-    unsafe fn from_c(self) -> Self {
+    unsafe fn into_body(self) -> Self {
         self
     }
 }
 
 impl<F> FromC for Option<F> {
     type Body = Self;
-    unsafe fn from_c(self) -> Self {
+    unsafe fn into_body(self) -> Self {
         self
     }
 }
 
 impl<T> FromC for *mut T {
     type Body = Ptr<T>;
-    unsafe fn from_c(self) -> Ptr<T> {
+    unsafe fn into_body(self) -> Ptr<T> {
         Ptr(self)
     }
 }
 
 impl<T> FromC for *const T {
     type Body = Ptr<T>;
-    unsafe fn from_c(self) -> Ptr<T> {
+    unsafe fn into_body(self) -> Ptr<T> {
         Ptr(self.cast_mut())
     }
 }

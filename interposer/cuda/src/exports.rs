@@ -66,7 +66,7 @@ macro_rules! hand_symbols {
             entry::run(stringify!($symbol), arguments!($($param)*), || {
                 let cx = Enter::enter(per_thread!($mode))?;
                 // SAFETY: the caller vouches for the arguments.
-                calls::$name(cx, $(unsafe { FromC::from_c($param) }),*)
+                calls::$name(cx, $(unsafe { FromC::into_body($param) }),*)
             })
         }
     )*};
@@ -85,7 +85,7 @@ macro_rules! auto_symbols {
                 let cx = Cx::enter(per_thread!($mode))?;
                 cx.current()?;
                 // SAFETY: the caller vouches for the arguments.
-                $(let $param = unsafe { FromC::from_c($param) };)*
+                $(let $param = unsafe { FromC::into_body($param) };)*
                 #[allow(unused_mut)]
                 let ($(mut $param,)*) = ($(<$kind as ClientArg>::check(cx, $param, $extent)?,)*);
                 send::$name(cx, $(<$kind as ClientArg>::arg(&mut $param)),*)?;
@@ -132,4 +132,4 @@ macro_rules! refused_too {
     };
 }
 
-gpupool_protocol::for_each_hand_symbol!(refused [crate::entry::refuse]);
+gpupool_protocol::for_each_hand_symbol!(refused[crate::entry::refuse]);

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::{Once, OnceLock};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use gpupool_protocol::config::LogLevel;
 use gpupool_protocol::config::Log;
+pub use gpupool_protocol::config::LogLevel;
 
 /// Not yet known.
 const UNSET: u8 = u8::MAX;

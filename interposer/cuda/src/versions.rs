@@ -87,7 +87,9 @@ mod tests {
         let driver = 13050;
         let mut asked = 0;
         for row in &symbols::ROWS {
-            for version in symbols::rows_of(row.base).iter().flat_map(|r| [r.version - 1, r.version]).chain([driver]) {
+            for version in
+                symbols::rows_of(row.base).iter().flat_map(|r| [r.version - 1, r.version]).chain([driver])
+            {
                 for flags in [0, symbols::FLAG_LEGACY, symbols::FLAG_PER_THREAD] {
                     asked += 1;
                     let got = resolve(row.base, version, flags, driver).unwrap();

@@ -84,7 +84,11 @@ fn wrong_questions_get_cuda_s_codes() {
         assert_eq!(new(c"cuInit".as_ptr(), &mut at, 2000, 3, ptr::null_mut()), 1, "both flags");
         assert_eq!(new(ptr::null(), &mut at, 2000, 0, ptr::null_mut()), 1);
         assert_eq!(new(c"cuInit".as_ptr(), ptr::null_mut(), 2000, 0, ptr::null_mut()), 1);
-        assert_eq!(new(c"cuGLInit".as_ptr(), &mut at, 2000, 0, ptr::null_mut()), 0, "no such function is no error");
+        assert_eq!(
+            new(c"cuGLInit".as_ptr(), &mut at, 2000, 0, ptr::null_mut()),
+            0,
+            "no such function is no error"
+        );
         let mut status = 9;
         assert_eq!(new(c"cuMemAllocAsync".as_ptr(), &mut at, 11010, 0, &mut status), 0);
         assert_eq!(status, 2, "it came with 11.2");
@@ -97,7 +101,20 @@ fn before_init_calls_say_so_and_without_a_server_init_says_no_device() {
     // Every declaration whose arguments may all be zero: none gets as far as to look at them.
     let mut tried = 0;
     for symbol in SYMBOLS.iter().filter(|s| !EARLY.contains(&s.call)) {
-        type Any = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> u32;
+        type Any = unsafe extern "C" fn(
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+        ) -> u32;
         let call: Any = function(&library, symbol.symbol);
         // SAFETY: more zero arguments than any function takes do no harm in the C calling convention.
         assert_eq!(unsafe { call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, 3, "{}", symbol.symbol);
@@ -161,7 +178,8 @@ fn preloaded_it_is_found_by_its_soname() {
 #[test]
 fn the_directory_for_library_searches_leads_to_it() {
     let deps = path();
-    let profile = deps.ancestors().find(|dir| dir.join("gpupool").is_dir()).expect("build.rs makes the directory");
+    let profile =
+        deps.ancestors().find(|dir| dir.join("gpupool").is_dir()).expect("build.rs makes the directory");
     for name in ["libcuda.so.1", "libcuda.so"] {
         let target = std::fs::read_link(profile.join("gpupool").join(name)).unwrap();
         assert_eq!(target, PathBuf::from("../libgpupool_cuda.so"));

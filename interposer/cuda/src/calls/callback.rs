@@ -25,7 +25,12 @@ fn enqueue(cx: Cx, hstream: Stream, job: Job) -> Answer {
     send::host_function(cx, stream, id).inspect_err(|_| cx.session.callbacks.unregister(id))
 }
 
-pub fn cuLaunchHostFunc(cx: Cx, hstream: Stream, function: Option<HostFunction>, data: Ptr<c_void>) -> Answer {
+pub fn cuLaunchHostFunc(
+    cx: Cx,
+    hstream: Stream,
+    function: Option<HostFunction>,
+    data: Ptr<c_void>,
+) -> Answer {
     let function = function.ok_or(INVALID_VALUE)?;
     enqueue(cx, hstream, Job::Host { function, data: data.addr() })
 }

@@ -166,7 +166,7 @@ impl Reads {
             self.take_first()?;
         }
         if let Some(object) = self.stream.object {
-            object.progress.is_done(self.seen);
+            object.progress.synchronised(self.seen);
         }
         output::take(self.cx);
         Ok(())

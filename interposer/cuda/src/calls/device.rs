@@ -89,7 +89,13 @@ pub fn cuDeviceCanAccessPeer(cx: Cx, can: Ptr<i32>, device: i32, peer: i32) -> A
     can.set(0)
 }
 
-pub fn cuDeviceGetP2PAttribute(cx: Cx, value: Ptr<i32>, attribute: u32, source: i32, destination: i32) -> Answer {
+pub fn cuDeviceGetP2PAttribute(
+    cx: Cx,
+    value: Ptr<i32>,
+    attribute: u32,
+    source: i32,
+    destination: i32,
+) -> Answer {
     value.not_null()?;
     cx.session.device(source)?;
     cx.session.device(destination)?;

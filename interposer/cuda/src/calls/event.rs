@@ -43,9 +43,10 @@ pub fn cuEventCreate(cx: Cx, out: Ptr<Handle>, flags: u32) -> Answer {
 
 pub fn cuEventDestroy_v2(cx: Cx, handle: Handle) -> Answer {
     let handle = handle.0;
-    let destroyed = cx.session.events.remove(handle, |object| {
-        send::event_destroy(cx.within(object.context.load(Relaxed)), handle)
-    });
+    let destroyed = cx
+        .session
+        .events
+        .remove(handle, |object| send::event_destroy(cx.within(object.context.load(Relaxed)), handle));
     destroyed.unwrap_or(Err(INVALID_HANDLE))
 }
 
@@ -75,12 +76,12 @@ pub fn cuEventSynchronize(cx: Cx, event: Handle) -> Answer {
     let object = find(cx, event)?;
     let cx = cx.within(object.context.load(Relaxed));
     cx.current()?;
-    if object.progress.idle() {
+    if object.progress.is_synchronised() {
         return Ok(());
     }
     let seen = object.progress.posted();
     send::event_synchronize(cx, event.0)?;
-    object.progress.is_done(seen);
+    object.progress.synchronised(seen);
     Ok(())
 }
 
@@ -102,5 +103,9 @@ pub fn cuEventQuery(cx: Cx, event: Handle) -> Answer {
     let object = find(cx, event)?;
     let cx = cx.within(object.context.load(Relaxed));
     cx.current()?;
-    if cx.session.uses("board") { object.progress.query(&OnBoard(cx, event.0)) } else { send::event_query(cx, event.0) }
+    if cx.session.uses("board") {
+        object.progress.query(&OnBoard(cx, event.0))
+    } else {
+        send::event_query(cx, event.0)
+    }
 }

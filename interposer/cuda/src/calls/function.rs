@@ -50,7 +50,11 @@ pub fn cuFuncGetModule(cx: Cx, module: Ptr<Raw<kinds::Module>>, handle: Handle) 
     module.not_null()?;
     let (function, _) = find(cx, handle)?;
     let owner = function.owner.load(Relaxed);
-    module.set(Raw::new(if function.of_library.load(Relaxed) { module_of(cx, Raw::new(owner))? } else { owner }))
+    module.set(Raw::new(if function.of_library.load(Relaxed) {
+        module_of(cx, Raw::new(owner))?
+    } else {
+        owner
+    }))
 }
 
 pub fn cuFuncGetName(cx: Cx, name: Ptr<*const c_char>, handle: Handle) -> Answer {

@@ -141,7 +141,9 @@ mod tests {
         let mut values = [log.as_mut_ptr().cast::<c_void>(), address(8), address(3), address(0)];
         log.as_mut_ptr().expose_provenance();
         values.as_mut_ptr().expose_provenance();
-        let jit = Jit::parse(4, Ptr::of_argument(options.as_mut_ptr()), Ptr::of_argument(values.as_mut_ptr())).unwrap();
+        let jit =
+            Jit::parse(4, Ptr::of_argument(options.as_mut_ptr()), Ptr::of_argument(values.as_mut_ptr()))
+                .unwrap();
         let numbers: Vec<_> = jit.numbers().iter().map(|o| (o.option, o.value)).collect();
         assert_eq!(numbers, [(ERROR_LOG_SIZE, 8), (7, 3)]);
         jit.store("", "line 12 is wrong");
@@ -154,9 +156,13 @@ mod tests {
         let mut values = [ptr::null_mut::<c_void>()];
         for (option, want) in [(17, NOT_SUPPORTED), (36, INVALID_VALUE)] {
             let mut options = [option];
-            let got = Jit::parse(1, Ptr::of_argument(options.as_mut_ptr()), Ptr::of_argument(values.as_mut_ptr()));
+            let got =
+                Jit::parse(1, Ptr::of_argument(options.as_mut_ptr()), Ptr::of_argument(values.as_mut_ptr()));
             assert_eq!(got.err(), Some(want));
         }
-        assert_eq!(Jit::parse(1, Ptr::of_argument(ptr::null_mut()), Ptr::of_argument(ptr::null_mut())).err(), Some(INVALID_VALUE));
+        assert_eq!(
+            Jit::parse(1, Ptr::of_argument(ptr::null_mut()), Ptr::of_argument(ptr::null_mut())).err(),
+            Some(INVALID_VALUE)
+        );
     }
 }

@@ -4,8 +4,12 @@ use super::*;
 use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchConfig};
 use std::ptr::{from_mut, null_mut};
 
-const LIMITS: Limits =
-    Limits { threads: 1024, block: [1024, 1024, 64], grid: [i32::MAX as u32, 65535, 65535], cooperative: false };
+const LIMITS: Limits = Limits {
+    threads: 1024,
+    block: [1024, 1024, 64],
+    grid: [i32::MAX as u32, 65535, 65535],
+    cooperative: false,
+};
 
 fn kernel(params: &[(u32, u32)], most_threads: i32) -> Kernel {
     let block = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
@@ -64,10 +68,11 @@ fn a_block_of_the_program_s_is_taken_as_it_is() {
     let mut extra =
         [marker(BUFFER), bytes.as_mut_ptr().cast(), marker(SIZE), from_mut(&mut size).cast(), marker(END)];
     let mut block = vec![0; 8];
-    let at = Ptr::of_argument(extra.as_mut_ptr());
-    pack(&k, null(), at, &mut block).unwrap();
+    pack(&k, null(), Ptr::of_argument(extra.as_mut_ptr()), &mut block).unwrap();
     assert_eq!(block, [1, 2, 3, 4, 5, 6, 7, 8]);
-    size = 7; // too short
+    let mut short = 7usize;
+    extra[3] = from_mut(&mut short).cast();
+    let at = Ptr::of_argument(extra.as_mut_ptr());
     assert_eq!(pack(&k, null(), at, &mut block), Err(INVALID_VALUE));
     assert_eq!(pack(&k, at, at, &mut block), Err(INVALID_VALUE), "both at once");
     assert_eq!(pack(&k, null(), null(), &mut block), Err(INVALID_VALUE), "neither");

@@ -108,7 +108,9 @@ pub fn cuLinkComplete(cx: Cx, handle: Handle, image: Ptr<*mut c_void>, size: Ptr
     send::link(cx, parcel, &mut result, &mut product, &mut length)?;
     let product = match length {
         0 => LinkProduct::default(),
-        length => LinkProduct::from_bytes(&fetch(cx, product, length)?).map_err(|bad| cx.session.bad_answer(bad))?,
+        length => {
+            LinkProduct::from_bytes(&fetch(cx, product, length)?).map_err(|bad| cx.session.bad_answer(bad))?
+        }
     };
     jit.store(&product.info_log, &product.error_log);
     cx.result(result as u32)?;

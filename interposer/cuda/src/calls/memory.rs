@@ -54,7 +54,12 @@ pub fn cuMemFree_v2(cx: Cx, address: CUdeviceptr) -> Answer {
     send::mem_free(cx.within(range.context), address).inspect_err(|_| cx.session.memory.put_back(range))
 }
 
-pub fn cuMemAllocAsync(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize, hstream: Raw<kinds::Stream>) -> Answer {
+pub fn cuMemAllocAsync(
+    cx: Cx,
+    address: Ptr<CUdeviceptr>,
+    bytes: usize,
+    hstream: Raw<kinds::Stream>,
+) -> Answer {
     allocate(cx, address, bytes, 0, hstream)
 }
 
@@ -69,7 +74,13 @@ pub fn cuMemAllocFromPoolAsync(
     allocate(cx, address, bytes, pool, hstream)
 }
 
-fn allocate(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize, pool: u64, hstream: Raw<kinds::Stream>) -> Answer {
+fn allocate(
+    cx: Cx,
+    address: Ptr<CUdeviceptr>,
+    bytes: usize,
+    pool: u64,
+    hstream: Raw<kinds::Stream>,
+) -> Answer {
     address.not_null()?;
     cx.current()?;
     let stream = stream(cx, hstream)?;

@@ -69,7 +69,14 @@ fn best(
         let tried = size.min(most);
         let shared = dynamic_shared_of.map_or(dynamic_shared, |of| host::dynamic_shared(of, tried));
         let mut blocks = 0;
-        send::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(cx, &mut blocks, function.0, tried, shared, flags)?;
+        send::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            cx,
+            &mut blocks,
+            function.0,
+            tried,
+            shared,
+            flags,
+        )?;
         if i64::from(blocks) * i64::from(tried) > i64::from(blocks_of_chosen) * i64::from(chosen) {
             (chosen, blocks_of_chosen) = (tried, blocks);
         }

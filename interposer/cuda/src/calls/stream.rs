@@ -44,9 +44,10 @@ fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
 
 pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {
     let handle = handle.0;
-    let destroyed = cx.session.streams.remove(handle, |object| {
-        send::stream_destroy(cx.within(object.context.load(Relaxed)), handle)
-    });
+    let destroyed = cx
+        .session
+        .streams
+        .remove(handle, |object| send::stream_destroy(cx.within(object.context.load(Relaxed)), handle));
     destroyed.unwrap_or(Err(INVALID_HANDLE))
 }
 
@@ -71,7 +72,7 @@ pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
     let seen = stream.object.map_or(0, |object| object.progress.posted());
     send::stream_synchronize(cx, stream.quiet())?;
     if let Some(object) = stream.object {
-        object.progress.is_done(seen);
+        object.progress.synchronised(seen);
     }
     Ok(())
 }
@@ -106,7 +107,7 @@ pub fn cuCtxSynchronize(cx: Cx) -> Answer {
     let seen: Vec<_> = streams.map(|object| (object, object.progress.posted())).collect();
     send::context_synchronize(cx)?;
     for (object, posted) in seen {
-        object.progress.is_done(posted);
+        object.progress.synchronised(posted);
     }
     Ok(())
 }
@@ -131,7 +132,12 @@ pub fn cuStreamGetId(cx: Cx, handle: Handle, id: Ptr<u64>) -> Answer {
     id.not_null()?;
     let (cx, stream) = located(cx, handle)?;
     // Default streams get numbers beside those of created ones: by context, and (stream 2) by thread.
-    let special = || u64::MAX / 2 + (cx.context << 32) + (stream.wire << 30) + u64::from(thread::lane()) * (stream.wire / 2);
+    let special = || {
+        u64::MAX / 2
+            + (cx.context << 32)
+            + (stream.wire << 30)
+            + u64::from(thread::lane()) * (stream.wire / 2)
+    };
     id.set(stream.object.map_or_else(special, |object| object.id.load(Relaxed)))
 }
 
@@ -203,4 +209,3 @@ pub fn cuThreadExchangeStreamCaptureMode(_: Cx, mode: Ptr<u32>) -> Answer {
     }
     mode.set(thread::exchange_capture_mode(wanted))
 }
-

@@ -146,7 +146,9 @@ pub fn visible(snapshot: &Snapshot, wanted: Option<&str>) -> Vec<Device> {
 
 fn find<'a>(all: &'a [Device], name: &str) -> Option<&'a Device> {
     if name.starts_with("GPU-") {
-        let mut matching = all.iter().filter(|d| d.uuid_text().starts_with(&name.to_lowercase().replacen("gpu-", "GPU-", 1)));
+        let mut matching = all
+            .iter()
+            .filter(|d| d.uuid_text().starts_with(&name.to_lowercase().replacen("gpu-", "GPU-", 1)));
         let first = matching.next()?;
         return if matching.next().is_none() { Some(first) } else { None };
     }

@@ -18,7 +18,8 @@ pub use devices::{Device, Limits};
 use crate::callbacks::Callbacks;
 use crate::calls::link::Link;
 use crate::code::{
-    Answer, Code, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, OUT_OF_MEMORY,
+    Answer, Code, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED,
+    OUT_OF_MEMORY,
 };
 use crate::log::say;
 use crate::output::Output;

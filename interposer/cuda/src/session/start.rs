@@ -26,7 +26,9 @@ enum StartError {
     Data { server: String, source: LinkError },
     #[error("{0}; check the limits of this process (ulimit -u, ulimit -n)")]
     System(#[from] std::io::Error),
-    #[error("pool server {server} offers no device that CUDA_VISIBLE_DEVICES ({wanted:?}) names; unset it, or name one of 0 to {last}")]
+    #[error(
+        "pool server {server} offers no device that CUDA_VISIBLE_DEVICES ({wanted:?}) names; unset it, or name one of 0 to {last}"
+    )]
     NoneVisible { server: String, wanted: String, last: usize },
 }
 
@@ -89,7 +91,8 @@ fn begin(
 ) -> Result<(), StartError> {
     let session = Session {
         link,
-        driver_version: opened.snapshot.driver_version as i32,
+        // What cuDriverGetVersion has said before must stay true.
+        driver_version: config.driver_version.unwrap_or(opened.snapshot.driver_version) as i32,
         devices: devices::visible(&opened.snapshot, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
         config,
         calls: opened.snapshot.calls.clone(),
@@ -118,7 +121,8 @@ fn begin(
 
 fn request(config: &ClientConfig) -> Open {
     let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    let program =
+        program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
     Open {
         client: ClientInfo {
             program: program.unwrap_or_default(),

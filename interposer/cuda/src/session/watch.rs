@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Session;
 use crate::log::say;
+use gpupool_protocol::wire::threads::spawn_quiet;
 
 /// A wait that lasted so much longer than asked was no wait: the process was stopped.
 const STOPPED: Duration = Duration::from_millis(500);
@@ -61,7 +62,7 @@ impl Watcher {
             ping: None,
             pings: 0,
         };
-        std::thread::Builder::new().name("gpupool-watch".into()).spawn(move || watch.wait_for_session(&receiver))?;
+        spawn_quiet("gpupool-watch", move || watch.wait_for_session(&receiver))?;
         Ok(Self { session: sender, bell })
     }
 

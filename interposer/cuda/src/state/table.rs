@@ -139,12 +139,17 @@ mod tests {
     struct Thing(AtomicU64);
 
     fn make(table: &Table<Thing>, value: u64) -> u64 {
-        table.create(|_, thing| Ok(thing.0.store(value, Relaxed))).unwrap().0
+        let fill = |_, thing: &Thing| {
+            thing.0.store(value, Relaxed);
+            Ok(())
+        };
+        table.create(fill).unwrap().0
     }
 
     #[test]
     fn places_follow_each_other_without_gaps() {
-        let mut expected = (0..4usize).flat_map(|chunk| (0..(FIRST as usize) << chunk).map(move |at| (chunk, at)));
+        let mut expected =
+            (0..4usize).flat_map(|chunk| (0..(FIRST as usize) << chunk).map(move |at| (chunk, at)));
         for index in 0..FIRST * 15 {
             assert_eq!(Some(place(index)), expected.next(), "{index}");
         }

@@ -21,6 +21,8 @@ const ERROR_BIT: u64 = 1 << 63;
 pub struct Progress {
     posted: AtomicU64,
     done: AtomicU64,
+    /// What a synchronise has waited for, hence what kernels have printed up to there is out.
+    synchronised: AtomicU64,
     watch: Mutex<Watch>,
 }
 
@@ -49,6 +51,7 @@ impl Progress {
     pub fn reset(&self) {
         self.posted.store(0, Relaxed);
         self.done.store(0, Relaxed);
+        self.synchronised.store(0, Relaxed);
         lock(&self.watch).covers = 0;
     }
 
@@ -58,20 +61,28 @@ impl Progress {
         self.posted.fetch_add(1, AcqRel);
     }
 
-    /// What was posted so far. Taken before a synchronise, it is what [`Progress::is_done`] is told afterwards.
+    /// What was posted so far. Taken before a synchronise, it is what [`Progress::synchronised`] is told
+    /// afterwards.
     pub fn posted(&self) -> u64 {
         self.posted.load(Acquire)
     }
 
     /// Everything up to `posted` is done.
-    pub fn is_done(&self, posted: u64) {
+    fn is_done(&self, posted: u64) {
         self.done.fetch_max(posted, AcqRel);
     }
 
-    /// Whether everything posted is known to be done.
-    pub fn idle(&self) -> bool {
+    /// A synchronise has waited for everything up to `posted`.
+    pub fn synchronised(&self, posted: u64) {
+        self.is_done(posted);
+        self.synchronised.fetch_max(posted, AcqRel);
+    }
+
+    /// Whether a synchronise has waited for everything that was posted. That a query said yes is not enough: kernels'
+    /// text comes out at a synchronise.
+    pub fn is_synchronised(&self) -> bool {
         let posted = self.posted();
-        self.done.load(Acquire) >= posted
+        self.synchronised.load(Acquire) >= posted
     }
 
     /// Success, CUDA_ERROR_NOT_READY, or an error of the work.
@@ -149,7 +160,12 @@ mod tests {
     }
 
     fn fake() -> Fake {
-        Fake { answer: Cell::new(Err(NOT_READY)), board: Cell::new(0), asked: Cell::new(0), watched: RefCell::default() }
+        Fake {
+            answer: Cell::new(Err(NOT_READY)),
+            board: Cell::new(0),
+            asked: Cell::new(0),
+            watched: RefCell::default(),
+        }
     }
 
     #[test]
@@ -185,9 +201,10 @@ mod tests {
         progress.post();
         let seen = progress.posted();
         progress.post();
-        progress.is_done(seen);
-        assert!(!progress.idle());
-        progress.is_done(progress.posted());
+        progress.synchronised(seen);
+        assert!(!progress.is_synchronised());
+        progress.synchronised(progress.posted());
+        assert!(progress.is_synchronised());
         assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 0));
     }
 }
