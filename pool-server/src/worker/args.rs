@@ -23,13 +23,15 @@ pub struct Decode<'d, 'b> {
     pub fresh: &'d mut Option<Fresh>,
 }
 
-/// What is waited for by a call that waits, if that is one stream or event.
+/// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// The driver's stream.
     Stream(u64),
     /// The driver's event.
     Event(u64),
+    /// All streams of the driver's context.
+    Context(u64),
 }
 
 /// A kind of parameter, seen from the worker.

@@ -2,6 +2,7 @@
 //! newer than that list may answer a number that the enum does not have.
 
 use cudarc::driver::sys::CUresult;
+use gpupool_protocol::wire::LinkError;
 use gpupool_protocol::wire::codec::BadRecord;
 
 /// A `CUresult`.
@@ -61,5 +62,12 @@ impl From<BadRecord> for Fail {
 impl From<Code> for Fail {
     fn from(code: Code) -> Self {
         Fail::Code(code)
+    }
+}
+
+impl From<LinkError> for Fail {
+    /// The link is broken: nobody hears the code, and the ring's thread ends the session.
+    fn from(_: LinkError) -> Self {
+        Fail::Code(Code::UNKNOWN)
     }
 }

@@ -141,14 +141,15 @@ impl Cx {
     /// CUDA's default streams: the legacy one under 0 and 1, and a stream of the lane's own under 2.
     pub fn default_stream(&mut self, bits: u64) -> Option<Result<Found<Stream>, Fail>> {
         match bits {
-            0 | 1 => Some(Ok(Found { handle: bits, native: bits, parts: () })),
-            2 => Some(self.lane_stream().map(|native| Found { handle: bits, native, parts: () })),
+            0 | 1 => Some(Ok(Found { handle: bits, native: bits, parts: 0 })),
+            2 => Some(self.lane_stream().map(|native| Found { handle: bits, native, parts: 0 })),
             _ => None,
         }
     }
 
     fn lane_stream(&mut self) -> Result<u64, Fail> {
         let session = self.session.clone();
-        session.lanes.stream(&session.driver, self.call.lane, self.call.context, || self.context_life())
+        let home = self.context_native();
+        session.lanes.stream(&session, self.call.lane, home, || self.context_life())
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 #[allow(unused_imports)]
 use gpupool_protocol::api::kinds::*;
-use gpupool_protocol::api::{self, Class, numbers};
+use gpupool_protocol::api::{self, CALL_MAP_BITS, Class, numbers};
 use gpupool_protocol::for_each_record;
 use gpupool_protocol::wire::codec::{BadRecord, Reader};
 use gpupool_protocol::wire::{Record, codec};
@@ -16,7 +16,7 @@ use super::code::{Code, Fail};
 use super::context::{Call, Cx};
 use super::objects::Fresh;
 use super::session::Broken;
-use super::watcher::{FAILED, Goal};
+use super::watcher::Goal;
 
 /// What is left of a call after its record has been decoded.
 pub type Job = Box<dyn FnOnce(&mut Cx) -> Result<(), Fail> + Send>;
@@ -163,11 +163,16 @@ pub fn dispatch(cx: &mut Cx, record: &Record<'_>) -> Result<Option<Box<Task>>, B
     let mut fresh = None;
     let step = start(cx, record.body, &mut fresh);
     if let Some(chunk) = cx.call.chunk_up {
-        // Every body has copied or handed over what it needs.
+        // Every body has copied what it needs, or has taken the chunk out of the call.
         cx.session.link.release_chunk_up(chunk)?;
     }
     match step {
-        Ok(Step::Later(job, awaited)) => Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, job }))),
+        Ok(Step::Later(job, awaited)) => {
+            let whole = (cx.call.number == numbers::context_synchronize)
+                .then(|| Awaited::Context(cx.context_native()));
+            let awaited = awaited.or(whole);
+            Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, job })))
+        }
         Ok(Step::Done) => finish(cx, Ok(()), None).map(|()| None),
         Err(fail) => {
             if let Fail::Code(code) | Fail::Poisoned(code) = fail {
@@ -243,26 +248,35 @@ fn tells_of_posts(number: u16) -> bool {
 /// Calls that work without a context: the session's own, and what makes and names contexts, libraries and pools.
 fn needs_context(number: u16) -> bool {
     use numbers::*;
-    const FREE: &[u16] = &[
-        parcel_put,
-        parcel_get,
-        take_output,
-        callback_done,
-        lane_end,
-        primary_name,
-        primary_retain,
-        primary_release,
-        primary_reset,
-        primary_state,
-        primary_set_flags,
-        context_create,
-        context_destroy,
-        library_load,
-        library_unload,
-        library_kernel,
-        pool_name,
-    ];
-    !FREE.contains(&number)
+    const FREE: [bool; CALL_MAP_BITS] = {
+        let calls = [
+            parcel_put,
+            parcel_get,
+            take_output,
+            callback_done,
+            lane_end,
+            primary_name,
+            primary_retain,
+            primary_release,
+            primary_reset,
+            primary_state,
+            primary_set_flags,
+            context_create,
+            context_destroy,
+            library_load,
+            library_unload,
+            library_kernel,
+            pool_name,
+        ];
+        let mut free = [false; CALL_MAP_BITS];
+        let mut i = 0;
+        while i < calls.len() {
+            free[calls[i] as usize] = true;
+            i += 1;
+        }
+        free
+    };
+    !FREE.get(usize::from(number)).copied().unwrap_or(false)
 }
 
 /// A record that is not carried out at all, since its context is gone, may still make a handle: that is taken into its
@@ -289,10 +303,10 @@ fn failed_watch(cx: &mut Cx, body: &[u8], code: Code) -> Result<(), Broken> {
     let mut from = Reader::new(body);
     let goal = (|| {
         let _watched: u64 = codec::Wire::get(&mut from)?;
-        Goal::new(codec::Wire::get(&mut from)?, codec::Wire::get(&mut from)?)
+        Goal::word(codec::Wire::get(&mut from)?, codec::Wire::get(&mut from)?)
     })();
     match goal {
-        Ok(goal) => Ok(cx.session.link.board_set(goal.word(), FAILED | u64::from(code.0 as u32))?),
+        Ok(goal) => Ok(goal.reach(&cx.session, code)?),
         Err(_) => Err(Broken::at(&cx.call, "a watch that cannot be decoded")),
     }
 }

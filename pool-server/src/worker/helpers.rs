@@ -2,6 +2,7 @@
 //! so there are never more of them under way than reply slots, and each gets a thread of its own: calls that wait for
 //! each other cannot starve.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,7 +86,12 @@ fn serve(session: &Arc<Session>, first: Call) {
     loop {
         match helpers.receiver.recv_timeout(LINGER) {
             Ok(task) => {
-                if let Err(broken) = dispatch::run_later(&mut cx, *task) {
+                let call = task.call;
+                let done = catch_unwind(AssertUnwindSafe(|| dispatch::run_later(&mut cx, *task)));
+                // Its client would wait for ever.
+                if let Err(broken) =
+                    done.unwrap_or_else(|_| Err(Broken::at(&call, "it failed inside the worker")))
+                {
                     session.end(broken);
                 }
                 let mut count = helpers.lock();

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::code::{Code, Fail};
-use super::driver::Driver;
-use super::objects::Life;
+use super::objects::{Home, Life};
+use super::session::Session;
 
 /// Streams that lanes may have together. A program has a few threads; the rest would only fill the driver.
 const STREAMS_MAX: usize = 4096;
@@ -16,7 +16,7 @@ const BLOCKING: u32 = 0;
 /// The lanes of a session.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    streams: Mutex<HashMap<(u32, u64), Own>>,
+    streams: Mutex<HashMap<(u32, Home), Own>>,
 }
 
 #[derive(Debug)]
@@ -26,23 +26,23 @@ struct Own {
 }
 
 impl Lanes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(u32, u64), Own>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u32, Home), Own>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane's stream in the context, which is current; made when it is first used.
+    /// The lane's stream in the context `home`, which is current; made when it is first used.
     ///
     /// # Errors
     /// What the driver says when it makes one.
     pub fn stream(
         &self,
-        driver: &Driver,
+        session: &Session,
         lane: u32,
-        context: u64,
+        home: Home,
         life: impl FnOnce() -> Arc<Life>,
     ) -> Result<u64, Fail> {
         let mut streams = self.lock();
-        if let Some(own) = streams.get(&(lane, context))
+        if let Some(own) = streams.get(&(lane, home))
             && own.life.check().is_ok()
         {
             return Ok(own.native);
@@ -52,17 +52,19 @@ impl Lanes {
             return Err(Code::OUT_OF_MEMORY.into());
         }
         let mut native = 0;
-        driver.hand.cuStreamCreateWithPriority(&mut native, BLOCKING, 0).ok()?;
-        streams.insert((lane, context), Own { native, life: life() });
+        session.driver.hand.cuStreamCreateWithPriority(&mut native, BLOCKING, 0).ok()?;
+        session.streams.add(home, native);
+        streams.insert((lane, home), Own { native, life: life() });
         Ok(native)
     }
 
     /// The lane's thread has ended: its streams go. Their work is still done.
-    pub fn end(&self, driver: &Driver, lane: u32) {
-        self.lock().retain(|(owner, _), own| {
+    pub fn end(&self, session: &Session, lane: u32) {
+        self.lock().retain(|(owner, home), own| {
             if *owner == lane && own.life.check().is_ok() {
+                session.streams.remove(*home, own.native);
                 // A failure is the context's, and is told elsewhere.
-                let _ = driver.hand.cuStreamDestroy_v2(own.native);
+                let _ = session.driver.hand.cuStreamDestroy_v2(own.native);
             }
             *owner != lane
         });

@@ -23,6 +23,8 @@ mod output;
 mod parcels;
 mod primary;
 pub mod session;
+mod staging;
+mod streams;
 mod tie;
 mod watcher;
 

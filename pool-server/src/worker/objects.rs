@@ -111,6 +111,9 @@ pub struct Kernels {
     pub all: Vec<Kernel>,
 }
 
+/// The driver's handle of the context that a stream or event was made in; 0: the current one.
+pub type Home = u64;
+
 /// What a module is made of.
 #[derive(Debug, Clone)]
 pub struct ModuleParts {
@@ -240,8 +243,8 @@ macro_rules! tables {
 
 tables! {
     contexts: Context = Arc<ContextState>, none Code::INVALID_CONTEXT;
-    streams: Stream = (), special Cx::default_stream;
-    events: Event = ();
+    streams: Stream = Home, special Cx::default_stream;
+    events: Event = Home;
     modules: Module = ModuleParts;
     libraries: Library = LibraryParts;
     functions: Function = FunctionParts;

@@ -12,7 +12,7 @@ use gpupool_protocol::wire::{Head, LinkError, Receiver, Replier, WorkerLink};
 use super::WorkerSetup;
 use super::args::Awaited;
 use super::callbacks::Callbacks;
-use super::code::{Code, Fail};
+use super::code::Code;
 use super::context::{Call, Cx};
 use super::dispatch;
 use super::driver::Driver;
@@ -23,6 +23,8 @@ use super::objects::{ContextState, Objects};
 use super::output::Output;
 use super::parcels::Parcels;
 use super::primary::Primaries;
+use super::staging::Staging;
+use super::streams::Streams;
 use super::watcher::Watcher;
 
 /// How long the ring's thread looks whether a call has nothing to wait for, before another thread waits for it. A
@@ -51,6 +53,10 @@ pub struct Session {
     pub callbacks: Arc<Callbacks>,
     /// The completion board's watches.
     pub watcher: Watcher,
+    /// Chunks that streams hold.
+    pub staging: Staging,
+    /// Which streams there are.
+    pub streams: Streams,
     /// What is kept for each client thread.
     pub lanes: Lanes,
     /// Threads for calls that may take long.
@@ -107,6 +113,8 @@ impl Session {
             output: Output::new()?,
             callbacks: Arc::default(),
             watcher: Watcher::default(),
+            staging: Staging::default(),
+            streams: Streams::default(),
             lanes: Lanes::default(),
             helpers: Helpers::default(),
             objects: Mutex::default(),
@@ -122,17 +130,11 @@ impl Session {
 
     /// Everything in a context is about to end: nothing of it may be used any more.
     pub fn end_context(&self, state: &ContextState) {
-        self.watcher.forget_context(self, state.native.load(Ordering::Acquire));
+        let home = state.native.load(Ordering::Acquire);
+        self.watcher.forget_context(self, home);
+        self.streams.forget(home);
         state.end();
         self.context_changes.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Raises a word of the completion board.
-    ///
-    /// # Errors
-    /// CUDA_ERROR_UNKNOWN when the link is broken, which the ring's thread finds as well.
-    pub fn raise(&self, word: u32, value: u64) -> Result<(), Fail> {
-        self.link.board_set(word, value).or(Err(Code::UNKNOWN.into()))
     }
 
     /// Ends the session, from any thread. The first reason stays.
@@ -225,10 +227,11 @@ fn settled(session: &Session, receiver: &Receiver, awaited: Awaited) -> bool {
     let ready = || match awaited {
         Awaited::Stream(stream) => hand.cuStreamQuery(stream) != Code::NOT_READY,
         Awaited::Event(event) => hand.cuEventQuery(event) != Code::NOT_READY,
+        Awaited::Context(home) => session.streams.all(home, |s| hand.cuStreamQuery(s) != Code::NOT_READY),
     };
     // A driver's answer for a legacy stream may leave out the streams that it waits for; one of them may wait for a
     // host function, which only goes on while this thread does.
-    if matches!(awaited, Awaited::Stream(0 | 1)) && session.callbacks.any() {
+    if matches!(awaited, Awaited::Stream(0 | 1) | Awaited::Context(_)) && session.callbacks.any() {
         return false;
     }
     if ready() {

@@ -1,57 +1,68 @@
-//! Raises words of the completion board when the work that they stand for is done. One thread asks the driver about all
+//! Raises words of the completion board, and gives chunks back, when the work that they stand for is done. One thread asks the driver about all
 //! watched events in turn; it sleeps while nothing is watched.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gpupool_protocol::wire::LinkError;
 use gpupool_protocol::wire::codec::BadRecord;
-use gpupool_protocol::wire::layout::BOARD_WORDS;
+use gpupool_protocol::wire::layout::{BOARD_WORDS, CHUNKS};
 
 use super::code::{Code, Fail};
 use super::session::{Broken, Session};
 
 /// Set in a board word together with the driver's code: the work has failed.
 pub const FAILED: u64 = 1 << 63;
-/// Watches at the same time: one a board word is what an honest client has.
-const WATCHES_MAX: usize = BOARD_WORDS as usize;
+/// Watches at the same time: an honest client has one a board word.
+const WATCHES_MAX: usize = (BOARD_WORDS + CHUNKS) as usize;
 /// Pauses between two rounds of questions: short at first, doubled up to the longest.
 const SHORTEST: Duration = Duration::from_micros(5);
 const LONGEST: Duration = Duration::from_micros(200);
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
-/// What a stream's or event's word must be raised to.
+/// What is done when watched work is.
 #[derive(Debug, Clone, Copy)]
-pub struct Goal {
+pub enum Goal {
+    /// A word of the completion board is raised.
+    Word(Word),
+    /// An up-chunk that [`super::staging`] holds goes back to the client.
+    Chunk(u32),
+}
+
+/// A word of the completion board and what it is to be raised to.
+#[derive(Debug, Clone, Copy)]
+pub struct Word {
     word: u32,
     value: u64,
 }
 
 impl Goal {
-    /// A goal that an honest client has.
+    /// A word that an honest client names.
     ///
     /// # Errors
     /// [`BadRecord`]: there is no such word, or the value is not one.
-    pub fn new(word: u32, value: u64) -> Result<Self, Fail> {
-        if word < BOARD_WORDS && value & FAILED == 0 {
-            Ok(Self { word, value })
-        } else {
-            Err(BadRecord::OutOfRange.into())
-        }
+    pub fn word(word: u32, value: u64) -> Result<Self, Fail> {
+        let fine = word < BOARD_WORDS && value & FAILED == 0;
+        if fine { Ok(Self::Word(Word { word, value })) } else { Err(BadRecord::OutOfRange.into()) }
     }
 
-    /// The board word.
-    pub fn word(&self) -> u32 {
-        self.word
-    }
-
-    /// What the word shows for an answer of the driver; `None` while the work goes on.
-    fn shown(&self, code: Code) -> Option<u64> {
-        match code {
-            Code::NOT_READY => None,
-            Code::SUCCESS => Some(self.value),
-            failed => Some(FAILED | u64::from(failed.0 as u32)),
+    /// Does it, now that the driver has answered `code`, which is not NOT_READY.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn reach(&self, session: &Session, code: Code) -> Result<(), LinkError> {
+        match *self {
+            Goal::Word(Word { word, value }) => {
+                let failed = FAILED | u64::from(code.0 as u32);
+                session.link.board_set(word, if code == Code::SUCCESS { value } else { failed })
+            }
+            Goal::Chunk(index) => {
+                session.staging.let_go();
+                session.link.release_chunk_up(index)
+            }
         }
     }
 }
@@ -92,8 +103,9 @@ impl Watcher {
     /// The driver gives no event; too many watches.
     pub fn stream(&self, session: &Arc<Session>, context: u64, stream: u64, goal: Goal) -> Result<(), Fail> {
         let hand = &session.driver.hand;
-        if let Some(value) = goal.shown(hand.cuStreamQuery(stream)) {
-            return session.raise(goal.word, value);
+        match hand.cuStreamQuery(stream) {
+            Code::NOT_READY => {}
+            code => return Ok(goal.reach(session, code)?),
         }
         let event = self.lock().free.get_mut(&context).and_then(Vec::pop);
         let event = match event {
@@ -116,9 +128,9 @@ impl Watcher {
     /// # Errors
     /// Too many watches.
     pub fn event(&self, session: &Arc<Session>, context: u64, event: u64, goal: Goal) -> Result<(), Fail> {
-        match goal.shown(session.driver.hand.cuEventQuery(event)) {
-            Some(value) => session.raise(goal.word, value),
-            None => self.add(session, Watch { goal, event, context, ours: false }),
+        match session.driver.hand.cuEventQuery(event) {
+            Code::NOT_READY => self.add(session, Watch { goal, event, context, ours: false }),
+            code => Ok(goal.reach(session, code)?),
         }
     }
 
@@ -130,7 +142,12 @@ impl Watcher {
         if !state.running {
             let session = session.clone();
             let thread = std::thread::Builder::new().name("watcher".into());
-            thread.spawn(move || session.watcher.serve(&session)).or(Err(Code::OUT_OF_MEMORY))?;
+            let serve = move || {
+                if catch_unwind(AssertUnwindSafe(|| session.watcher.serve(&session))).is_err() {
+                    session.end(Broken::System("the completion board's thread failed".into()));
+                }
+            };
+            thread.spawn(serve).or(Err(Code::OUT_OF_MEMORY))?;
             state.running = true;
         }
         state.watches.push(watch);
@@ -153,9 +170,9 @@ impl Watcher {
     fn drop_watches(&self, session: &Session, code: Code, which: impl Fn(&Watch) -> bool) {
         self.lock().watches.retain(|watch| {
             let goes = which(watch);
-            if goes && let Some(value) = watch.goal.shown(code) {
+            if goes {
                 // A broken link is found by the ring's thread.
-                let _ = session.raise(watch.goal.word, value);
+                let _ = watch.goal.reach(session, code);
             }
             !goes
         });
@@ -191,10 +208,11 @@ fn ask(session: &Session, state: &mut State) -> Result<usize, Broken> {
     let State { watches, free, .. } = state;
     let mut broken = None;
     watches.retain(|watch| {
-        let Some(value) = watch.goal.shown(session.driver.hand.cuEventQuery(watch.event)) else {
+        let code = session.driver.hand.cuEventQuery(watch.event);
+        if code == Code::NOT_READY {
             return true;
-        };
-        if let Err(error) = session.link.board_set(watch.goal.word, value) {
+        }
+        if let Err(error) = watch.goal.reach(session, code) {
             broken = Some(Broken::Link(error));
         }
         if watch.ours {

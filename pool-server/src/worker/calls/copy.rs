@@ -10,19 +10,54 @@ use crate::worker::args::Bulk;
 use crate::worker::code::{Code, Fail};
 use crate::worker::context::Cx;
 use crate::worker::objects::Found;
+use crate::worker::watcher::Goal;
 
-/// The bytes are pageable memory to the driver, so it has taken them when it returns: the chunk is free then.
+/// The record's own bytes, and chunks that the driver has not page-locked, are pageable memory to the driver: it has
+/// taken them when it returns.
 pub fn copy_in(cx: &mut Cx, destination: u64, bytes: Bulk<'_>, stream: &Found<Stream>) -> Result<(), Fail> {
     let (source, length) = match bytes {
         Bulk::Inline(bytes) => (bytes.as_ptr(), bytes.len()),
         Bulk::Chunk { index, length } => {
-            (cx.session.link.chunk_up_ptr(index, length).or(Err(BadRecord::OutOfRange))?, length)
+            let source = cx.session.link.chunk_up_ptr(index, length).or(Err(BadRecord::OutOfRange))?;
+            let session = cx.session.clone();
+            if session.staging.hold(&session, || cx.context_life()) {
+                return copy_locked(cx, destination, source, length, index, stream);
+            }
+            (source, length)
         }
     };
     // SAFETY: `length` bytes from `source` are in the record's private copy or in the chunk, and stay mapped. The
     // client may change a chunk meanwhile; its bytes mean nothing to this program.
     unsafe { cx.session.driver.hand.cuMemcpyHtoDAsync_v2(destination, source.cast(), length, stream.native) }
         .ok()
+}
+
+/// A copy from a page-locked chunk, which goes back to the client when the stream has come past it.
+fn copy_locked(
+    cx: &mut Cx,
+    destination: u64,
+    source: *const u8,
+    length: usize,
+    chunk: u32,
+    stream: &Found<Stream>,
+) -> Result<(), Fail> {
+    // SAFETY: as in `copy_in`; the chunk is not given back before the copy is over.
+    let code = unsafe {
+        cx.session.driver.hand.cuMemcpyHtoDAsync_v2(destination, source.cast(), length, stream.native)
+    };
+    let goal = Goal::Chunk(chunk);
+    if code != Code::SUCCESS {
+        cx.session.staging.let_go();
+        return code.ok();
+    }
+    cx.call.chunk_up = None;
+    let home = cx.context_native();
+    if let Err(fail) = cx.session.watcher.stream(&cx.session, home, stream.native, goal) {
+        // It cannot be seen when the copy is over. Better that the client's bytes are early than never free.
+        goal.reach(&cx.session, Code::UNKNOWN)?;
+        return Err(fail);
+    }
+    Ok(())
 }
 
 pub fn copy_out(

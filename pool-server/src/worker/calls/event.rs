@@ -10,7 +10,7 @@ use crate::worker::watcher::Goal;
 pub fn event_create(cx: &mut Cx, event: Fresh, flags: u32) -> Result<(), Fail> {
     let mut native = 0;
     cx.session.driver.hand.cuEventCreate(&mut native, flags).ok()?;
-    cx.bind::<Event>(event, native, cx.context_life(), ());
+    cx.bind::<Event>(event, native, cx.context_life(), cx.context_native());
     Ok(())
 }
 
@@ -41,6 +41,6 @@ pub fn event_query(cx: &mut Cx, event: &Found<Event>) -> Result<(), Fail> {
 }
 
 pub fn event_watch(cx: &mut Cx, event: &Found<Event>, word: u32, value: u64) -> Result<(), Fail> {
-    let goal = Goal::new(word, value)?;
-    cx.session.watcher.event(&cx.session, cx.context_native(), event.native, goal)
+    let goal = Goal::word(word, value)?;
+    cx.session.watcher.event(&cx.session, event.parts, event.native, goal)
 }

@@ -35,7 +35,7 @@ pub fn callback_done(cx: &mut Cx, callback: u64) -> Result<(), Fail> {
 }
 
 pub fn lane_end(cx: &mut Cx) -> Result<(), Fail> {
-    cx.session.lanes.end(&cx.session.driver, cx.call.lane);
+    cx.session.lanes.end(&cx.session, cx.call.lane);
     Ok(())
 }
 

@@ -10,11 +10,13 @@ use crate::worker::watcher::Goal;
 pub fn stream_create(cx: &mut Cx, stream: Fresh, flags: u32, priority: i32) -> Result<(), Fail> {
     let mut native = 0;
     cx.session.driver.hand.cuStreamCreateWithPriority(&mut native, flags, priority).ok()?;
-    cx.bind::<Stream>(stream, native, cx.context_life(), ());
+    cx.session.streams.add(cx.context_native(), native);
+    cx.bind::<Stream>(stream, native, cx.context_life(), cx.context_native());
     Ok(())
 }
 
 pub fn stream_destroy(cx: &mut Cx, stream: &Found<Stream>) -> Result<(), Fail> {
+    cx.session.streams.remove(stream.parts, stream.native);
     // Watches stand on events of their own, so they outlive it, as its work does.
     cx.session.driver.hand.cuStreamDestroy_v2(stream.native).ok()
 }
@@ -32,6 +34,16 @@ pub fn context_synchronize(cx: &mut Cx) -> Result<(), Fail> {
 }
 
 pub fn stream_watch(cx: &mut Cx, stream: &Found<Stream>, word: u32, value: u64) -> Result<(), Fail> {
-    let goal = Goal::new(word, value)?;
-    cx.session.watcher.stream(&cx.session, cx.context_native(), stream.native, goal)
+    let goal = Goal::word(word, value)?;
+    let current = cx.context_native();
+    match stream.parts {
+        0 => cx.session.watcher.stream(&cx.session, current, stream.native, goal),
+        home if home == current => cx.session.watcher.stream(&cx.session, home, stream.native, goal),
+        home => {
+            // An event can only be recorded in a stream of its own context.
+            cx.leave();
+            cx.session.driver.hand.cuCtxSetCurrent(home).ok()?;
+            cx.session.watcher.stream(&cx.session, home, stream.native, goal)
+        }
+    }
 }

@@ -49,6 +49,76 @@ fn copies_and_sets_reach_the_device_and_come_back() {
 }
 
 #[test]
+fn a_chunk_comes_back_when_its_stream_has_read_it_and_half_of_them_always_do() {
+    let (driver, _guard) = null::driver();
+    let pool = Pool::start(driver);
+    null::with(|state| state.held.insert(0));
+    let send = |n: usize| {
+        for _ in 0..n {
+            let mut chunk = pool.link.chunk_up().unwrap();
+            chunk.write(&[1; 64]).unwrap();
+            let body = Body::words(&[BASE, 64, 1 + u64::from(chunk.index()), 0]);
+            pool.link.post(pool.head(copy_in).with_up(chunk), 32, |to| to.bytes(&body.0)).unwrap();
+        }
+    };
+    let free = || {
+        // The posts before are carried out when this call is.
+        assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+        let chunks: Vec<_> = std::iter::from_fn(|| pool.link.try_chunk_up().unwrap()).collect();
+        chunks.len()
+    };
+    send(5);
+    assert_eq!(free(), 11);
+    // The stream does not get on, and still the client never runs out of chunks.
+    send(100);
+    assert_eq!(free(), 8);
+    assert_eq!((null::count("to_device 64"), null::count("host_register")), (105, 1));
+    null::let_go();
+    let start = std::time::Instant::now();
+    while free() < 16 {
+        assert!(start.elapsed().as_secs() < 10, "chunks stay away");
+    }
+    pool.end().unwrap();
+}
+
+#[test]
+fn a_watch_stands_in_the_streams_own_context() {
+    let (driver, _guard) = null::driver();
+    let mut pool = Pool::start(driver);
+    assert_eq!(pool.call(context_create, Body::words(&[handle(1), 0, 1])).0, 0);
+    pool.context = handle(1);
+    pool.post(stream_create, Body::words(&[handle(0), 0, 0]));
+    assert_eq!(pool.call(stream_query, Body::words(&[handle(0)])).0, 0);
+    null::with(|state| {
+        let entry = state.log.iter().find_map(|entry| entry.strip_prefix("stream 0x")).unwrap();
+        state.held.insert(u64::from_str_radix(entry, 16).unwrap());
+    });
+    pool.context = handle(0);
+    assert_eq!(pool.call(stream_query, Body::words(&[0])).0, 0);
+    pool.post(stream_watch, Body::words(&[handle(0), 0, 1]));
+    assert_eq!(pool.call(stream_query, Body::words(&[0])).0, 0);
+    let currents: Vec<_> = null::with(|s| {
+        s.log.iter().filter_map(|e| e.strip_prefix("set_current ")).map(str::to_owned).collect()
+    });
+    let [other, first, other_again, first_again] = &currents[..] else { panic!("{currents:?}") };
+    assert_eq!((other, first), (other_again, first_again));
+    assert_ne!(other, first);
+    null::let_go();
+    pool.link.wait_board(0, 1).unwrap();
+    pool.end().unwrap();
+}
+
+#[test]
+fn a_context_that_is_idle_needs_no_other_thread() {
+    let (driver, _guard) = null::driver();
+    let pool = Pool::start(driver);
+    pool.post(stream_create, Body::words(&[handle(0), 1, 0]));
+    assert_eq!(pool.call(context_synchronize, Body::default()).0, 0);
+    assert_eq!(null::count("context_synchronize"), 1);
+    pool.end().unwrap();
+}
+
+#[test]
 fn a_failed_post_is_told_once_by_the_next_wait() {
     let (driver, _guard) = null::driver();
     let pool = Pool::start(driver);

@@ -228,6 +228,10 @@ unsafe extern "C" fn to_device(address: u64, from: *const c_void, bytes: usize, 
     note(format!("to_device {bytes}"))
 }
 
+unsafe extern "C" fn host_register(_: *mut c_void, bytes: usize, flags: u32) -> Code {
+    note(format!("host_register {bytes} {flags}"))
+}
+
 unsafe extern "C" fn to_host(to: *mut c_void, address: u64, bytes: usize, stream: u64) -> Code {
     alive(stream);
     pass(stream);
@@ -450,6 +454,7 @@ fn functions() -> Functions {
         cuMemAlloc_v2: Some(alloc),
         cuMemAllocPitch_v2: Some(alloc_pitch),
         cuMemFree_v2: Some(free),
+        cuMemHostRegister_v2: Some(host_register),
         cuMemcpyHtoDAsync_v2: Some(to_device),
         cuMemcpyDtoHAsync_v2: Some(to_host),
         cuModuleLoadDataEx: Some(load),
