@@ -3,6 +3,56 @@
 //! This is the half of softcuda that knows PTX and nothing of the driver API: a [`Memory`], a [`Module`] parsed from
 //! PTX text, a [`Loaded`] one whose variables are placed in that memory, its [`Kernel`]s, and an [`Engine`] that runs a
 //! [`Launch`] of one of them.
+//!
+//! # How a kernel becomes code
+//!
+//! 1. `ptx`: text → tokens → typed intermediate representation (`ir`): virtual registers, basic blocks, and the PTX line
+//!    of each operation. What is not supported is refused here, with its line.
+//! 2. `ir::passes`, when a module is loaded: literals are put in the place of registers that hold one, dead code goes, and
+//!    each loop that may wait for another thread gets a *yield* at its back edge. Such a loop holds an atomic
+//!    whose result is used, a volatile, relaxed or acquire load, a fence, or a call of something that does.
+//! 3. `codegen`, at the first launch (or [`Engine::prepare`]): a `Generator` makes machine code. The one that exists,
+//!    `codegen::clif`, is Cranelift with `opt_level=none`, scalar, one thread at a time. The code has no relocations: what it
+//!    needs it finds through the block that it is handed, so that it could be cached in a file.
+//!
+//! # How it runs
+//!
+//! The same code has two run times (`codegen::Mode`):
+//! * **Thread loop**, where no thread of the kernel can ever wait (no barrier, no warp operation, no yield, no `exit` inside
+//!   of a function): one call runs all threads of a block, in a loop that is part of the code.
+//! * **Thread fibers** in all other cases: each thread has a stack of its own (`runtime::stack`), and barriers, warp
+//!   operations and yields switch to the next thread that can run. Lanes of a warp meet by their member mask: the
+//!   last one to come computes for all. Barriers count threads; threads that have ended are taken off.
+//!   This is always right, also where lanes of one warp wait for each other, and it is slow.
+//!
+//! Blocks start in rising order on the workers *and on the thread that called [`Engine::run`]*, which works for its own grid.
+//! A block whose threads all yield is parked, and its worker takes another one, of any grid, up to the residency that
+//! [`Engine::max_resident_blocks`] tells. When every thread of a block waits inside of it, that is a dead-lock and ends the grid with
+//! [`FaultKind::LaunchTimeout`]; a card would hang.
+//!
+//! # Memory
+//!
+//! Device addresses are addresses of this process in one reserved range. Each access of generated code is checked, without
+//! signal handlers, for alignment, against the range, and against a table with one byte per 64 KiB; what does not
+//! pass goes to a helper that knows registered host memory, and otherwise ends the grid with a [`Fault`]. Native stacks lie
+//! outside of that range, so that no kernel can reach them; local memory, and parameters of device functions, lie inside. Shared
+//! addresses are offsets, checked against the block's size.
+//!
+//! # What is different from a card
+//!
+//! * NaNs have the CPU's bits, not `0x7fffffff`. `ex2`, `lg2`, `sin`, `cos`, `tanh`, `rcp` and `rsqrt` "approximate" better.
+//! * Wild accesses that stay inside of a 64 KiB granule in use are not seen.
+//! * A loop that never ends and never waits cannot be stopped by [`Engine::cancel`]: end the process.
+//! * `cp.async` copies at once. All fences and atomics are sequentially consistent and of system scope.
+//! * Not supported yet, and refused: textures and surfaces, `mma` and its loads, `mbarrier`, bulk copies, clusters, video
+//!   instructions, packed operations of sm_100 and later, 128-bit atomics, 8-bit floats.
+//!
+//! # What follows
+//!
+//! A second generator behind the same trait, for a warp as vectors: lane-invariant, affine and divergent values told apart, all 32 lanes in
+//! SIMD registers, and the scalar code of this one for regions where lanes disagree. It needs post-dominators and liveness in
+//! `ir`, a `Mode` for warp fibers in `runtime::block`, and a frame a warp for values that cross into scalar code; `Op` and its
+//! meaning stay as they are.
 
 mod codegen;
 mod engine;

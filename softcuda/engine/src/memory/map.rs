@@ -41,6 +41,10 @@ impl Mapping {
         self.addr as u64
     }
 
+    pub(super) fn length(&self) -> u64 {
+        self.len as u64
+    }
+
     /// Makes a part of a reserved mapping usable. Large parts are advised to use huge pages.
     pub(super) fn commit(&self, addr: u64, len: u64) -> io::Result<()> {
         self.assert_inside(addr, len);

@@ -70,12 +70,21 @@ impl Memory {
     /// # Errors
     /// When the system refuses to reserve the range (an address-space limit such as `ulimit -v`).
     pub fn new(total: u64) -> io::Result<Arc<Memory>> {
-        let range = Mapping::reserve(RANGE as usize)?;
+        // Where address space is limited, less will do: what is beyond has no granules.
+        let sizes = [RANGE, RANGE >> 2, RANGE >> 4, RANGE >> 6];
+        let mut range = Err(io::ErrorKind::OutOfMemory.into());
+        for size in sizes.into_iter().filter(|s| *s == RANGE || *s / 2 >= total) {
+            range = Mapping::reserve(size as usize);
+            if range.is_ok() {
+                break;
+            }
+        }
+        let range: Mapping = range?;
         let table = Mapping::zeroed((RANGE >> GRANULE_BITS) as usize)?;
         let base = range.address();
         let state = State {
             // The first granule is never given out, so that the range's base is not an allocation.
-            range: Heap::new(base + GRANULE, RANGE - GRANULE),
+            range: Heap::new(base + GRANULE, range.length() - GRANULE),
             small: Heap::empty(),
             live: BTreeMap::new(),
             host: BTreeMap::new(),

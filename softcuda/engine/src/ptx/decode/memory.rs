@@ -1,7 +1,7 @@
 //! Loads, stores, atomics, fences.
 
 use super::Mods;
-use crate::ir::{AtomOp, Op, Opd, Order, Space, Ty};
+use crate::ir::{Addr, AtomOp, Class, Cmp, Guard, Op, Opd, Order, Space, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -134,7 +134,7 @@ pub fn atomic(b: &mut Body, mut m: Mods) -> Result<()> {
         ("dec", AtomOp::Dec),
     ];
     let Some(op) = m.one_of(&ops) else { return m.unsupported(b) };
-    let policy = cache(&mut m, &mut Order::Weak.clone());
+    let policy = cache(&mut m, &mut Order::Weak);
     let ty = m.ty(b)?;
     m.end(b)?;
     let fits = match op {
@@ -182,5 +182,97 @@ pub fn hint(b: &mut Body, mut m: Mods) -> Result<()> {
     if b.module.cursor.eat(b',') {
         b.source(Ty::U64)?;
     }
+    Ok(())
+}
+
+/// `cp.async`: the copy is made at once, and what waits for it finds it done.
+pub fn copy_async(b: &mut Body, mut m: Mods) -> Result<()> {
+    if !m.eat("async") || m.eat("bulk") || m.eat("mbarrier") {
+        return m.unsupported(b);
+    }
+    if m.eat("commit_group") || m.eat("wait_all") {
+        return m.end(b);
+    }
+    if m.eat("wait_group") {
+        m.end(b)?;
+        b.source(Ty::U32)?;
+        return Ok(());
+    }
+    let policy = cache(&mut m, &mut Order::Weak);
+    // The two spaces stand next to each other: destination, source.
+    m.one_of(&[("shared", ()), ("shared::cta", ())]);
+    m.eat("global");
+    m.end(b)?;
+    let to = b.address(Space::Shared, 0)?;
+    b.comma()?;
+    let from = b.address(Space::Global, 0)?;
+    b.comma()?;
+    let size = b.module.cursor.size(16)? as u32;
+    let (ty, lanes) = match size {
+        4 => (Ty::B32, 1),
+        8 => (Ty::B64, 1),
+        16 => (Ty::B64, 2),
+        _ => return m.unsupported(b),
+    };
+    let mut rest = Vec::new();
+    while b.module.cursor.eat(b',') {
+        rest.push(b.source(Ty::U64)?);
+    }
+    // With a cache policy that is the last operand; what is before it is the number of bytes to copy.
+    if policy {
+        rest.pop();
+    }
+    match rest.first() {
+        None => {}
+        Some(Opd::Imm(n)) if *n == u64::from(size) => {}
+        Some(valid) => return partial_copy(b, to, from, *valid, size),
+    }
+    let d: Vec<_> = (0..lanes).map(|_| b.temp(ty.class())).collect();
+    b.push(Op::Ld { ty, order: Order::Weak, d: d.iter().copied().map(Some).collect(), addr: from });
+    b.push(Op::St { ty, order: Order::Weak, a: d.into_iter().map(Opd::Reg).collect(), addr: to });
+    Ok(())
+}
+
+/// A copy of the first `valid` bytes, a multiple of 4; the rest becomes zero.
+fn partial_copy(b: &mut Body, to: Addr, from: Addr, valid: Opd, size: u32) -> Result<()> {
+    if b.guard.is_some() {
+        return b.error("a guarded `cp.async` with a variable source size is not supported");
+    }
+    for at in (0..size).step_by(4) {
+        let (p, v) = (b.temp(Class::Pred), b.temp(Class::I32));
+        b.push(Op::Mov { ty: Ty::B32, d: v, a: Opd::Imm(0) });
+        let n = Opd::Imm(u64::from(at));
+        b.push(Op::Setp {
+            cmp: Cmp::Gt,
+            ty: Ty::U32,
+            ftz: false,
+            d: p,
+            d2: None,
+            a: valid,
+            b: n,
+            with: None,
+        });
+        b.guard = Some(Guard { reg: p, negated: false });
+        let addr = Addr { offset: from.offset + i64::from(at), ..from };
+        b.push(Op::Ld { ty: Ty::B32, order: Order::Weak, d: vec![Some(v)], addr });
+        b.guard = None;
+        let addr = Addr { offset: to.offset + i64::from(at), ..to };
+        b.push(Op::St { ty: Ty::B32, order: Order::Weak, a: vec![Opd::Reg(v)], addr });
+    }
+    Ok(())
+}
+
+/// `createpolicy`: a cache policy is a number that nobody looks at.
+pub fn policy(b: &mut Body, mut m: Mods) -> Result<()> {
+    while m.take(|_| true).is_some() {}
+    let d = b.dest(Class::I64)?;
+    while b.module.cursor.eat(b',') {
+        if b.module.cursor.is(b'[') {
+            b.address(Space::Generic, 0)?;
+        } else {
+            b.source(Ty::B32)?;
+        }
+    }
+    b.push(Op::Mov { ty: Ty::B64, d, a: Opd::Imm(0) });
     Ok(())
 }

@@ -115,6 +115,8 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "st" => memory::store(b, m),
         "atom" | "red" => memory::atomic(b, m),
         "membar" | "fence" => memory::fence(b, m),
+        "cp" => memory::copy_async(b, m),
+        "createpolicy" => memory::policy(b, m),
         "prefetch" | "prefetchu" | "applypriority" | "discard" => memory::hint(b, m),
         "bra" => control::branch(b, m),
         "brx" => control::branch_indexed(b, m),
