@@ -7,7 +7,7 @@ use gpupool_protocol::api::kinds::{
 use gpupool_protocol::wire::UpChunk;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire, Writer, padded};
 
-use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
+use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
 use crate::cptr::{FromC, Ptr, Raw};
 use crate::cx::Cx;
 use crate::state::objects;
@@ -118,7 +118,7 @@ numbers! {
 }
 
 macro_rules! handles {
-    ($($kind:ident: $table:ident;)*) => {$(
+    ($($kind:ident: $table:ident, $none:ident;)*) => {$(
         impl Field for $kind {
             type Arg<'a> = u64;
             #[inline]
@@ -135,7 +135,7 @@ macro_rules! handles {
             type Held = u64;
             #[inline]
             fn check(cx: Cx, handle: Raw<$kind>, _: usize) -> Answer<u64> {
-                cx.session.$table.get(handle.0).map(|_| handle.0).ok_or(INVALID_HANDLE)
+                cx.session.$table.get(handle.0).map(|_| handle.0).ok_or($none)
             }
             #[inline]
             fn arg(held: &mut u64) -> u64 {
@@ -145,12 +145,12 @@ macro_rules! handles {
     )*};
 }
 handles! {
-    Context: contexts;
-    Event: events;
-    Module: modules;
-    Library: libraries;
-    Function: functions;
-    MemPool: pools;
+    Context: contexts, INVALID_CONTEXT;
+    Event: events, INVALID_HANDLE;
+    Module: modules, INVALID_HANDLE;
+    Library: libraries, INVALID_HANDLE;
+    Function: functions, INVALID_HANDLE;
+    MemPool: pools, INVALID_VALUE;
 }
 
 /// A stream as a record takes it.

@@ -137,10 +137,9 @@ fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<(Vec<u8>, bool)> {
                 let event = u64::from(number(8)) | u64::from(number(12)) << 32;
                 cx.session.events.get(event).ok_or(INVALID_HANDLE)?.progress.post();
             }
-            // Access policy, clusters, programmatic serialization, priority, memory domains, carve-out, hints.
-            1 | 4..=6 | 8..=11 | 14 | 16..=18 => {}
-            // A synchronization policy is for streams.
-            3 => return Err(INVALID_VALUE),
+            // Access policy, synchronization policy, clusters, programmatic serialization, priority, memory domains,
+            // carve-out, hints.
+            1 | 3..=6 | 8..=11 | 14 | 16..=18 => {}
             // Updatable graph nodes, and what is newer than this library.
             _ => return Err(NOT_SUPPORTED),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use gpupool_protocol::api::kinds;
 
-use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
+use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
 use crate::send;
@@ -13,9 +13,9 @@ use crate::state::objects::lock;
 
 type Handle = Raw<kinds::MemPool>;
 
-/// The handle, if it means a pool.
+/// The handle, if it means a pool. Else CUDA_ERROR_INVALID_VALUE: the manual gives pools no other code.
 pub fn handle_of(cx: Cx, pool: Handle) -> Answer<u64> {
-    cx.session.pools.get(pool.0).map(|_| pool.0).ok_or(INVALID_HANDLE)
+    cx.session.pools.get(pool.0).map(|_| pool.0).ok_or(INVALID_VALUE)
 }
 
 pub fn cuDeviceGetDefaultMemPool(cx: Cx, pool: Ptr<Handle>, ordinal: i32) -> Answer {
