@@ -144,8 +144,8 @@ table! {
 /// and `CUDA_ERROR_INVALID_VALUE` stays 1. (Runtime 12.9 makes 9 of `CUDA_ERROR_INVALID_VALUE` by itself, and leaves 9 as
 /// it is.) So a function that was loaded from the compiler's fatbin wrapper, which only the runtime hands over, is
 /// answered with 9. Impossible are a zero or too large grid or block dimension and more than 1024 threads a block; too
-/// much shared memory is `CUDA_ERROR_INVALID_VALUE`, too many threads for the function's registers or bounds is
-/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
+/// much shared memory and more threads than the function's launch bounds are `CUDA_ERROR_INVALID_VALUE`, too many
+/// threads for its registers is `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
 pub const INVALID_CONFIGURATION: u32 = 9;
 
 /// The result with this number, if `cuda.h` declares one. A C program may hand any number to `cuGetErrorName`, which

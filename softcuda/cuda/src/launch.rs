@@ -108,12 +108,13 @@ impl Shape {
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for a block or shared memory that the function does not allow,
-/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES` for a block with more threads than this function's registers or bounds allow,
+/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES` for a block with more threads than this function's registers allow,
 /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`.
 pub fn check(context: &Context, function: &Function, shape: &Shape) -> Result {
     let kernel = &function.kernel;
     let threads = shape.threads();
-    if kernel.required_block.is_some_and(|block| block != shape.block) {
+    let bounds_broken = threads > kernel.max_threads_per_block;
+    if bounds_broken || kernel.required_block.is_some_and(|block| block != shape.block) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     if threads > function::max_threads(kernel) {

@@ -11,8 +11,8 @@ static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
 static LOCK: Mutex<()> = Mutex::new(());
 static MOVED: Condvar = Condvar::new();
 
-/// How often a wait looks before it sleeps: some microseconds, about what falling asleep and waking costs.
-const LOOKS: u32 = 200;
+/// How often a wait looks before it sleeps: some ten microseconds, about what falling asleep and waking costs.
+pub const LOOKS: u32 = 1000;
 
 /// Says that something which another thread may wait for has changed. The change itself comes before the call.
 pub fn moved() {

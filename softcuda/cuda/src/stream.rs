@@ -189,7 +189,19 @@ impl Stream {
         }
     }
 
+    /// Looks for more work a little while before sleeping: often it comes at once, and waking takes longer than this.
+    fn look_for_more(&self) {
+        let done = self.completed.load(Ordering::Acquire);
+        for _ in 0..progress::LOOKS {
+            if self.submitted() > done {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     fn next(&self) -> Option<Work> {
+        self.look_for_more();
         let mut queue = self.lock();
         loop {
             if let Some(work) = queue.work.pop_front() {
