@@ -113,10 +113,9 @@ fn wrong_launches_are_refused_before_anything_runs() {
     ok!(cuFuncSetAttribute(nothing, 8, 100 * 1024));
     assert_eq!(run(nothing, [1, 1, 1], [1, 1, 1], 100 * 1024), CUDA_SUCCESS);
     assert_eq!(cu!(cuFuncSetAttribute(nothing, 8, 300 * 1024)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(
-        run(function(module, "bounded"), [1, 1, 1], [65, 1, 1], 0),
-        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
-    );
+    let bounded = function(module, "bounded");
+    assert_eq!(run(bounded, [1, 1, 1], [65, 1, 1], 0), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(run(bounded, [1, 1, 1], [64, 1, 1], 0), CUDA_SUCCESS);
     assert_eq!(run(0x1234, [1, 1, 1], [1, 1, 1], 0), CUDA_ERROR_INVALID_HANDLE);
     assert_eq!(
         cu!(cuLaunchCooperativeKernel(nothing, 1 << 20, 1, 1, 32, 1, 1, 0, 0, none())),
