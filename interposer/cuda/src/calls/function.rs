@@ -1,7 +1,7 @@
 //! Functions and kernels: CUDA lets one stand for the other, and so do the handles here.
 
 use std::ffi::c_char;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use gpupool_protocol::api::kinds;
 
@@ -101,7 +101,11 @@ pub fn cuKernelGetParamCount(cx: Cx, kernel: Handle, count: Ptr<usize>) -> Answe
 fn get_attribute(cx: Cx, value: Ptr<i32>, attribute: u32, handle: Handle, pool: i32) -> Answer {
     value.not_null()?;
     let (function, kernel) = find(cx, handle)?;
-    let set = lock(&function.set).iter().find(|(a, _)| *a == attribute).map(|(_, value)| *value);
+    let set = if function.any_set.load(Acquire) {
+        lock(&function.set).iter().find(|(a, _)| *a == attribute).map(|(_, value)| *value)
+    } else {
+        None
+    };
     // What came with the load is of the session's first device.
     let known = set.or_else(|| if pool == 0 { kernel.attribute(attribute) } else { None });
     match known {
@@ -120,6 +124,7 @@ fn set_attribute(cx: Cx, attribute: u32, value: i32, handle: Handle, pool: i32) 
     let mut set = lock(&function.set);
     set.retain(|(a, _)| *a != attribute);
     set.push((attribute, value));
+    function.any_set.store(true, Release);
     if attribute == MAX_DYNAMIC_SHARED {
         function.max_dynamic_shared.store(value, Relaxed);
     }

@@ -125,6 +125,7 @@ pub fn bind(cx: Cx, inside: &mut Inside, index: u32, owner: u64, of_library: boo
         function.kernel.set(kernel);
         let shared = kernel.attribute(MAX_DYNAMIC_SHARED).unwrap_or(USUAL_SHARED);
         function.max_dynamic_shared.store(shared, Relaxed);
+        function.any_set.store(false, Relaxed);
         lock(&function.set).clear();
         match of_library {
             true => send::library_kernel(cx, handle, owner, index),

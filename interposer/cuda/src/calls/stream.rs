@@ -69,6 +69,10 @@ fn located(cx: Cx, handle: Handle) -> Answer<(Cx, StreamArg)> {
 
 pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
+    // What a synchronise has waited for needs no other. A default stream also stands for others' work.
+    if stream.object.is_some_and(|object| object.progress.is_synchronised()) {
+        return Ok(());
+    }
     let seen = stream.object.map_or(0, |object| object.progress.posted());
     send::stream_synchronize(cx, stream.quiet())?;
     if let Some(object) = stream.object {

@@ -19,7 +19,8 @@ pub struct Device {
     pub total_memory: usize,
     /// PCI domain, bus and device.
     pub pci: (i32, i32, i32),
-    attributes: HashMap<i32, i32>,
+    /// By `CUdevice_attribute`: programs ask for hundreds, so they are looked up by place.
+    attributes: Vec<Option<i32>>,
     /// The limits that every launch is checked against.
     pub limits: Limits,
     /// The handle of its primary context, once it has one.
@@ -109,7 +110,7 @@ impl Device {
             uuid: info.uuid,
             total_memory: info.total_memory as usize,
             pci: info.pci,
-            attributes,
+            attributes: by_place(&attributes),
             limits,
             primary: Arc::default(),
             default_pool: Arc::default(),
@@ -118,7 +119,7 @@ impl Device {
 
     /// An attribute; `None` if the driver does not know it.
     pub fn attribute(&self, attribute: i32) -> Option<i32> {
-        self.attributes.get(&attribute).copied()
+        *self.attributes.get(usize::try_from(attribute).ok()?)?
     }
 
     /// `GPU-` and the UUID, as `nvidia-smi` and `CUDA_VISIBLE_DEVICES` write it.
@@ -126,6 +127,19 @@ impl Device {
         let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
+}
+
+/// More attributes than this a driver does not have.
+const ATTRIBUTES_MAX: usize = 4096;
+
+fn by_place(attributes: &HashMap<i32, i32>) -> Vec<Option<i32>> {
+    let places =
+        attributes.keys().filter_map(|id| usize::try_from(*id).ok()).filter(|at| *at < ATTRIBUTES_MAX);
+    let mut values = vec![None; places.max().map_or(0, |last| last + 1)];
+    for (at, value) in values.iter_mut().enumerate() {
+        *value = attributes.get(&(at as i32)).copied();
+    }
+    values
 }
 
 /// The visible devices. `wanted` is `CUDA_VISIBLE_DEVICES`: ordinals or beginnings of UUIDs; it counts up to the first

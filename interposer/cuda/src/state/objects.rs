@@ -102,6 +102,8 @@ pub struct Function {
     pub kernel: Known,
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES now.
     pub max_dynamic_shared: AtomicI32,
+    /// Whether the program has set any attribute.
+    pub any_set: AtomicBool,
     /// Attributes that the program has set.
     pub set: Mutex<Vec<(u32, i32)>>,
 }
