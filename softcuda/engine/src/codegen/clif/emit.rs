@@ -9,7 +9,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     Block, BlockCall, InstBuilder, JumpTableData, MemFlagsData, SigRef, Type, Value, types,
 };
-use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,7 +32,7 @@ pub struct Emit<'a> {
     pub rets: Value,
     pub frame: Value,
     pub line: u32,
-    pub sigs: HashMap<(Vec<Type>, Option<Type>), SigRef>,
+    pub sigs: HashMap<(Vec<Type>, Option<Type>, CallConv), SigRef>,
     /// In a thread loop: where a thread that has ended goes.
     next_thread: Option<Block>,
     /// In a thread loop: `%tid.x`.

@@ -9,13 +9,13 @@ use cranelift_codegen::isa::CallConv;
 use std::mem::offset_of;
 
 impl Emit<'_> {
-    fn signature(&mut self, args: &[Value], ret: Option<Type>) -> SigRef {
+    fn signature(&mut self, args: &[Value], ret: Option<Type>, convention: CallConv) -> SigRef {
         let types: Vec<Type> = args.iter().map(|a| self.b.func.dfg.value_type(*a)).collect();
-        let key = (types, ret);
+        let key = (types, ret, convention);
         if let Some(s) = self.sigs.get(&key) {
             return *s;
         }
-        let mut s = Signature::new(CallConv::SystemV);
+        let mut s = Signature::new(convention);
         s.params.extend(key.0.iter().map(|t| AbiParam::new(*t)));
         s.returns.extend(ret.map(AbiParam::new));
         let r = self.b.import_signature(s);
@@ -25,7 +25,9 @@ impl Emit<'_> {
 
     /// Calls a helper of the run time. Without a result type the value that comes back means nothing.
     pub fn helper(&mut self, h: Helper, args: &[Value], ret: Option<Type>) -> Value {
-        let sig = self.signature(args, ret);
+        // Those of the address checks keep all registers.
+        let quiet = matches!(h, Helper::SlowAddress | Helper::BadShared);
+        let sig = self.signature(args, ret, if quiet { CallConv::PreserveAll } else { CallConv::SystemV });
         let table = self.block_field(types::I64, offset_of!(BlockContext, helpers));
         let f = self.b.ins().load(types::I64, flags(), table, 8 * h as i32);
         let call = self.b.ins().call_indirect(sig, f, args);
@@ -38,7 +40,7 @@ impl Emit<'_> {
     /// Calls a compiled function at an address.
     pub fn enter(&mut self, f: Value, args: Value, rets: Value, frame: Value) {
         let all = [self.thread, args, rets, frame];
-        let sig = self.signature(&all, None);
+        let sig = self.signature(&all, None, CallConv::SystemV);
         self.b.ins().call_indirect(sig, f, &all);
     }
 
