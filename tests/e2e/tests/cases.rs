@@ -9,7 +9,13 @@ use gpupool_e2e::{Road, build, run};
 /// Runs a built case and expects its PASS line.
 #[track_caller]
 fn passes(kind: &str, name: &str, road: Road) {
+    passes_with(kind, name, road, &[]);
+}
+
+#[track_caller]
+fn passes_with(kind: &str, name: &str, road: Road, variables: &[(&str, &str)]) {
     let mut command = road.command(build::case(kind, name));
+    command.envs(variables.iter().copied());
     if name == "spin" {
         command.arg("1");
     }
@@ -39,12 +45,34 @@ macro_rules! cases {
     };
 }
 
+/// Everything that can be switched off, switched off: the plain way must be right too.
+const DISABLED: [(&str, &str); 1] = [("GPUPOOL_DISABLE", "board")];
+
+macro_rules! unoptimised {
+    ($($name:ident)*) => {
+        mod unoptimised {
+            $(mod $name {
+                use super::super::{DISABLED, Road, passes_with};
+                #[test]
+                fn shm() {
+                    passes_with("static13", stringify!($name), Road::Shm, &DISABLED);
+                }
+                #[test]
+                fn tcp() {
+                    passes_with("static13", stringify!($name), Road::Tcp, &DISABLED);
+                }
+            })*
+        }
+    };
+}
+
 /// The ways in which every case is built.
 macro_rules! every_case {
     ($($name:ident)*) => {
         cases!(static13: $($name)*);
         cases!(shared13: $($name)*);
         cases!(cudart12: $($name)*);
+        unoptimised!($($name)*);
         const CASES: &[&str] = &[$(stringify!($name)),*];
     };
 }
