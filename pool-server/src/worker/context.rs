@@ -53,6 +53,8 @@ pub struct Cx {
     pub call: Call,
     /// What it answers.
     pub answer: Answer,
+    /// A buffer for bytes on their way to the driver.
+    pub scratch: Vec<u8>,
     /// The context that is current to this thread.
     context: Option<Arc<ContextState>>,
     /// The client's handle of it, and the count of context changes when it was made current.
@@ -62,7 +64,7 @@ pub struct Cx {
 impl Cx {
     /// The view of a thread that has carried out nothing yet.
     pub fn new(session: Arc<Session>, call: Call) -> Self {
-        Self { session, call, answer: Answer::default(), context: None, entered: None }
+        Self { session, call, answer: Answer::default(), scratch: Vec::new(), context: None, entered: None }
     }
 
     /// Makes the call's context current to this thread. Without a context the driver says itself what needs one.

@@ -10,12 +10,25 @@ use super::code::Code;
 use super::objects::Life;
 use super::session::Session;
 
-/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY`: for all contexts, and the driver only reads, which is
-/// all that this process may do with memory that the client writes.
-const FLAGS: u32 = 1 | 8;
-/// Chunks that streams may hold at the same time. The others go the driver's way for pageable memory and come back at
-/// once, so that streams which do not get on cannot keep all chunks from other threads.
-const HELD_MAX: u32 = CHUNKS / 2;
+/// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
+const PORTABLE: u32 = 1;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`: the driver only reads, which is all that this process may do with memory that a
+/// client on the same host writes. A driver that does not know the flag may take such memory all the same.
+const READ_ONLY: u32 = 8;
+/// Chunks that streams may hold at the same time. The others are copied and come back at once, so that streams which do
+/// not get on cannot keep all chunks from other threads.
+const HELD_MAX: u32 = CHUNKS - 4;
+
+/// What a copy from a chunk does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The driver knows nothing of it and takes the bytes before it returns.
+    Pageable,
+    /// It is page-locked and counts as held: it comes back when the stream has read it.
+    Held,
+    /// It is page-locked, but streams hold enough: the bytes must be copied first.
+    Copied,
+}
 
 /// Whether the driver has page-locked the chunks, and how many of them streams hold.
 #[derive(Debug, Default)]
@@ -32,13 +45,16 @@ struct Locked {
 }
 
 impl Staging {
-    /// Whether a stream may hold one more chunk; then it counts as held. A context is current, whose life is `life`.
-    pub fn hold(&self, session: &Session, life: impl FnOnce() -> Arc<Life>) -> bool {
-        let room = |held: u32| (held < HELD_MAX).then_some(held + 1);
+    /// What to do with the next chunk. A context is current, whose life is `life`.
+    pub fn way(&self, session: &Session, life: impl FnOnce() -> Arc<Life>) -> Way {
         if !self.ready(session, life) {
-            return false;
+            return Way::Pageable;
         }
-        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
+        let room = |held: u32| (held < HELD_MAX).then_some(held + 1);
+        match self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, room) {
+            Ok(_) => Way::Held,
+            Err(_) => Way::Copied,
+        }
     }
 
     /// A held chunk was read.
@@ -53,15 +69,10 @@ impl Staging {
         {
             return locked.by_driver;
         }
-        let code = match session.link.chunk_up_ptr(0, CHUNK_BYTES as usize) {
-            // SAFETY: the chunks lie one behind the other in a region that stays mapped as long as the session.
-            #[allow(unsafe_code)]
-            Ok(first) => unsafe {
-                let bytes = CHUNKS as usize * CHUNK_BYTES as usize;
-                session.driver.hand.cuMemHostRegister_v2(first.cast_mut().cast(), bytes, FLAGS)
-            },
-            Err(_) => Code::NOT_SUPPORTED,
-        };
+        let mut code = page_lock(session, PORTABLE | READ_ONLY);
+        if code == Code::NOT_SUPPORTED {
+            code = page_lock(session, PORTABLE);
+        }
         let by_driver = code == Code::SUCCESS;
         if !by_driver {
             tracing::debug!(
@@ -71,5 +82,15 @@ impl Staging {
         }
         *locked = Some(Locked { by_driver, life: life() });
         by_driver
+    }
+}
+
+fn page_lock(session: &Session, flags: u32) -> Code {
+    let Ok(first) = session.link.chunk_up_ptr(0, CHUNK_BYTES as usize) else { return Code::NOT_SUPPORTED };
+    let bytes = CHUNKS as usize * CHUNK_BYTES as usize;
+    #[allow(unsafe_code)]
+    // SAFETY: the chunks lie one behind the other in a region that stays mapped as long as the session.
+    unsafe {
+        session.driver.hand.cuMemHostRegister_v2(first.cast_mut().cast(), bytes, flags)
     }
 }

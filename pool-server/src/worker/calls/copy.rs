@@ -10,24 +10,29 @@ use crate::worker::args::Bulk;
 use crate::worker::code::{Code, Fail};
 use crate::worker::context::Cx;
 use crate::worker::objects::Found;
+use crate::worker::staging::Way;
 use crate::worker::watcher::Goal;
 
-/// The record's own bytes, and chunks that the driver has not page-locked, are pageable memory to the driver: it has
-/// taken them when it returns.
+/// The record's own bytes are pageable memory to the driver: it has taken them when it returns.
 pub fn copy_in(cx: &mut Cx, destination: u64, bytes: Bulk<'_>, stream: &Found<Stream>) -> Result<(), Fail> {
     let (source, length) = match bytes {
         Bulk::Inline(bytes) => (bytes.as_ptr(), bytes.len()),
         Bulk::Chunk { index, length } => {
             let source = cx.session.link.chunk_up_ptr(index, length).or(Err(BadRecord::OutOfRange))?;
             let session = cx.session.clone();
-            if session.staging.hold(&session, || cx.context_life()) {
-                return copy_locked(cx, destination, source, length, index, stream);
+            match session.staging.way(&session, || cx.context_life()) {
+                Way::Pageable => (source, length),
+                Way::Held => return copy_locked(cx, destination, source, length, index, stream),
+                Way::Copied => {
+                    cx.scratch.resize(length, 0);
+                    session.link.chunk_up_read(index, &mut cx.scratch)?;
+                    (cx.scratch.as_ptr(), length)
+                }
             }
-            (source, length)
         }
     };
-    // SAFETY: `length` bytes from `source` are in the record's private copy or in the chunk, and stay mapped. The
-    // client may change a chunk meanwhile; its bytes mean nothing to this program.
+    // SAFETY: `length` bytes from `source` are in the record's private copy, in this thread's buffer or in the chunk,
+    // and stay mapped. The client may change a chunk meanwhile; its bytes mean nothing to this program.
     unsafe { cx.session.driver.hand.cuMemcpyHtoDAsync_v2(destination, source.cast(), length, stream.native) }
         .ok()
 }

@@ -35,6 +35,10 @@ pub struct State {
     /// Where events were last recorded.
     events: HashMap<u64, u64>,
     live: HashSet<u64>,
+    /// Page-locked addresses.
+    locked: std::ops::Range<usize>,
+    /// Copies that held streams have not come to.
+    later: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -57,6 +61,8 @@ fn note(what: String) -> Code {
 
 /// Lets the held streams get on.
 pub fn let_go() {
+    let later = with(|state| std::mem::take(&mut state.later));
+    later.into_iter().for_each(|copy| copy());
     with(|state| state.held.clear());
     BELL.notify_all();
 }
@@ -222,13 +228,26 @@ unsafe extern "C" fn free(address: u64) -> Code {
 unsafe extern "C" fn to_device(address: u64, from: *const c_void, bytes: usize, stream: u64) -> Code {
     alive(stream);
     let Some(range) = range(address, bytes) else { return Code::INVALID_VALUE };
-    // SAFETY: the worker promises `bytes` readable bytes, which is what this test driver is to find out.
-    let source = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
-    with(|state| state.memory[range].copy_from_slice(source));
+    let from = from.expose_provenance();
+    let locked = with(|state| state.locked.contains(&from));
+    let copy = move || {
+        // SAFETY: the worker promises `bytes` readable bytes, which is what this test driver is to find out.
+        let source =
+            unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), bytes) };
+        with(|state| state.memory[range].copy_from_slice(source));
+    };
+    if locked && ready(stream) == Code::NOT_READY {
+        // As a driver does: page-locked memory is read when the stream comes to it.
+        with(|state| state.later.push(Box::new(copy)));
+    } else {
+        copy();
+    }
     note(format!("to_device {bytes}"))
 }
 
-unsafe extern "C" fn host_register(_: *mut c_void, bytes: usize, flags: u32) -> Code {
+unsafe extern "C" fn host_register(memory: *mut c_void, bytes: usize, flags: u32) -> Code {
+    let from = memory.expose_provenance();
+    with(|state| state.locked = from..from + bytes);
     note(format!("host_register {bytes} {flags}"))
 }
 
