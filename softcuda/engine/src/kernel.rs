@@ -108,7 +108,10 @@ impl Kernel {
                 addresses: &self.addresses,
                 mode: self.mode(),
             };
-            generator.compile(&unit).map(Arc::new)
+            // A compiler that gives up by panicking has given up all the same.
+            let compile = std::panic::AssertUnwindSafe(|| generator.compile(&unit));
+            let made = std::panic::catch_unwind(compile);
+            made.unwrap_or_else(|_| Err("the code generator panicked".to_string())).map(Arc::new)
         };
         self.code.get_or_init(make).clone()
     }

@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// Threads of a block, as on every card.
 const MAX_BLOCK: u32 = 1024;
+/// Local memory of a thread, with room above what CUDA allows (512 KiB).
+const MAX_LOCAL: u32 = 64 << 20;
 /// Threads that one worker keeps resident at most: what a multiprocessor has.
 const RESIDENT: u32 = 2048;
 
@@ -133,6 +135,11 @@ impl Engine {
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
         let total = check(kernel, launch)?;
         let code = self.code(kernel)?;
+        if kernel.local_bytes > MAX_LOCAL {
+            let what =
+                format!("{}: a thread needs {} bytes of local memory", kernel.name, kernel.local_bytes);
+            return Err(Fault::new(FaultKind::OutOfResources, what));
+        }
         let threads = launch.block.iter().product::<u32>();
         let max_resident = u64::from(self.max_resident_blocks(kernel, threads, launch.dynamic_shared));
         if launch.cooperative && total > max_resident {

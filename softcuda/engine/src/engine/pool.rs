@@ -377,8 +377,9 @@ impl Pool {
             Some(addr)
         };
         let local_size = u64::from(grid.local) * per_block;
+        let slack = u64::from(grid.kernel.reach.slack);
         let shared = get(u64::from(grid.total_shared)).ok_or_else(|| none("shared memory"))?;
-        let local = get(local_size).ok_or_else(|| none("local memory"))?;
+        let local = get(local_size + slack).ok_or_else(|| none("local memory"))?;
         let stacks = match self.stacks.take(per_block as usize, grid.stack) {
             Ok(s) => s,
             Err(_) => {

@@ -240,6 +240,8 @@ pub struct Reach {
     pub unbounded: bool,
     /// Some function of the module has its address taken: [`Program::functions`] by number.
     pub indirect: bool,
+    /// Bytes that a function called by a pointer may reach beyond what its caller gave it, if the caller's prototype is not its own.
+    pub slack: u32,
 }
 
 /// Local memory of a thread whose calls cannot be counted.
@@ -260,6 +262,10 @@ pub fn reach(p: &Program, kernel: u32) -> Reach {
                 Op::Call { callee: Callee::Pointer(_), .. } if !r.indirect => {
                     r.indirect = true;
                     for g in address_taken(p) {
+                        let f = &p.functions[g as usize];
+                        for x in f.params.iter().chain(&f.rets) {
+                            r.slack = r.slack.max(x.offset + x.size);
+                        }
                         if !r.functions.contains(&g) {
                             r.functions.push(g);
                         }

@@ -1,12 +1,12 @@
 //! The body of a function: scopes, registers, labels, statements.
 
 use super::MAX_FRAME;
-use super::MAX_REGS;
 use super::cursor::Result;
 use super::data::{self, Linkage};
 use super::decode::{self, Mods};
 use super::lexer::Kind;
 use super::module::Scope;
+use super::{MAX_MODULE_REGS, MAX_REGS};
 use crate::error::PtxError;
 use crate::ir::{Block, BlockId, Class, Formal, Function, Guard, Inst, Op, Reg, Space, Symbol, Term, Ty};
 use std::collections::HashMap;
@@ -308,8 +308,9 @@ impl<'a> Body<'_, 'a> {
             } else {
                 self.braces[at].names.insert(name, Name::Reg(first as Reg, ty));
             }
-            if first + count > MAX_REGS {
-                return self.error("too many registers in one function");
+            self.module.registers += count;
+            if first + count > MAX_REGS || self.module.registers > MAX_MODULE_REGS {
+                return self.error("too many registers");
             }
             self.f.regs.resize(first + count, ty.class());
             if !self.module.cursor.eat(b',') {

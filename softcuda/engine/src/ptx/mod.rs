@@ -14,3 +14,5 @@ pub use module::parse;
 /// parameter space may have: far above what any compiler writes, and low enough that a hostile text cannot exhaust memory.
 const MAX_REGS: usize = 1 << 20;
 const MAX_FRAME: u64 = 1 << 26;
+/// The most registers in a whole module.
+const MAX_MODULE_REGS: usize = 1 << 25;

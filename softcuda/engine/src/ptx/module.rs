@@ -16,6 +16,8 @@ pub struct Scope<'a> {
     pub names: HashMap<&'a str, Symbol>,
     /// Names of `.alias`: resolved when a call is read.
     pub aliases: HashMap<&'a str, &'a str>,
+    /// Registers declared so far.
+    pub registers: usize,
 }
 
 /// Reads PTX text.
@@ -26,6 +28,7 @@ pub fn parse(text: &str) -> Result<Program> {
         program: Program::default(),
         names: HashMap::new(),
         aliases: HashMap::new(),
+        registers: 0,
     };
     s.header()?;
     while s.cursor.peek().kind != Kind::End {

@@ -309,7 +309,7 @@ pub unsafe extern "C" fn yield_now(t: *mut Thread) {
         let w = ((*t).linear / 32) as usize;
         {
             let r = &mut *rest;
-            r.warps[w].yields += 1;
+            r.warps[w].yields = r.warps[w].yields.saturating_add(1);
             r.idle += 1;
             if r.grid.stop.load(Ordering::Relaxed) != 0 {
                 fail(t, FaultKind::Cancelled, 0, "stopped".to_string());

@@ -174,6 +174,14 @@ fn bits_type(b: &Body, size: u32) -> Result<Ty> {
 /// declare them in order, so that mostly they are one already.
 fn pass(b: &mut Body, actual: &[Actual], formal: &[Formal], copy_in: bool) -> Result<u32> {
     let Some(first) = actual.first() else { return Ok(0) };
+    // The callee reads and writes as much as it declares.
+    for (a, f) in actual.iter().zip(formal) {
+        if let Actual::Param(_, size) = a
+            && *size < f.size
+        {
+            return b.error(format!("a parameter of {size} bytes is given where {} are declared", f.size));
+        }
+    }
     if let Actual::Param(start, _) = *first
         && start.is_multiple_of(16)
         && actual
