@@ -11,8 +11,10 @@ static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
 static LOCK: Mutex<()> = Mutex::new(());
 static MOVED: Condvar = Condvar::new();
 
-/// How often a wait looks before it sleeps: some ten microseconds, about what falling asleep and waking costs.
-pub const LOOKS: u32 = 1000;
+/// How often a wait looks before it gives the core away: a few microseconds.
+pub const LOOKS: u32 = 300;
+/// How often it gives the core away before it sleeps: what it waits for may want to run on this very core.
+const YIELDS: u32 = 8;
 
 /// Says that something which another thread may wait for has changed. The change itself comes before the call.
 pub fn moved() {
@@ -31,6 +33,12 @@ pub fn wait(done: impl Fn() -> bool) {
             return;
         }
         std::hint::spin_loop();
+    }
+    for _ in 0..YIELDS {
+        std::thread::yield_now();
+        if done() {
+            return;
+        }
     }
     let mut held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     SLEEPERS.fetch_add(1, Ordering::Relaxed);
