@@ -89,6 +89,8 @@ struct State {
     watches: Vec<Watch>,
     /// Our own events that nothing is recorded in, by context.
     free: HashMap<u64, Vec<u64>>,
+    /// The context that is current to the watcher's thread, or 0.
+    current: u64,
     running: bool,
 }
 
@@ -164,7 +166,10 @@ impl Watcher {
     /// The driver's context is about to end, with all events in it.
     pub fn forget_context(&self, session: &Session, context: u64) {
         self.drop_watches(session, Code::CONTEXT_IS_DESTROYED, |watch| watch.context == context);
-        self.lock().free.remove(&context);
+        let mut state = self.lock();
+        state.free.remove(&context);
+        // Another may get the same address.
+        state.current = 0;
     }
 
     fn drop_watches(&self, session: &Session, code: Code, which: impl Fn(&Watch) -> bool) {
@@ -205,10 +210,14 @@ impl Watcher {
 /// Asks about every watched event; how many are done.
 fn ask(session: &Session, state: &mut State) -> Result<usize, Broken> {
     let before = state.watches.len();
-    let State { watches, free, .. } = state;
+    let State { watches, free, current, .. } = state;
+    let hand = &session.driver.hand;
     let mut broken = None;
     watches.retain(|watch| {
-        let code = session.driver.hand.cuEventQuery(watch.event);
+        if *current != watch.context && hand.cuCtxSetCurrent(watch.context) == Code::SUCCESS {
+            *current = watch.context;
+        }
+        let code = hand.cuEventQuery(watch.event);
         if code == Code::NOT_READY {
             return true;
         }

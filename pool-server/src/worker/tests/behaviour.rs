@@ -107,9 +107,9 @@ fn a_watch_stands_in_the_streams_own_context() {
     let currents: Vec<_> = null::with(|s| {
         s.log.iter().filter_map(|e| e.strip_prefix("set_current ")).map(str::to_owned).collect()
     });
-    let [other, first, other_again, first_again] = &currents[..] else { panic!("{currents:?}") };
-    assert_eq!((other, first), (other_again, first_again));
-    assert_ne!(other, first);
+    // The watcher's own thread may be among the later ones.
+    let [other, first, watch, rest @ ..] = &currents[..] else { panic!("{currents:?}") };
+    assert!(other != first && watch == other && rest.contains(first), "{currents:?}");
     null::let_go();
     pool.link.wait_board(0, 1).unwrap();
     pool.end().unwrap();

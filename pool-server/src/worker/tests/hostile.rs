@@ -6,7 +6,7 @@ use gpupool_protocol::wire::layout::CHUNKS;
 use gpupool_protocol::wire::{Head, Record};
 use proptest::prelude::*;
 
-use super::null::{self, BASE};
+use super::null::{self, BASE, IMAGE};
 use super::{Body, handle, linked};
 use crate::worker::context::{Call, Cx};
 use crate::worker::dispatch;
@@ -39,6 +39,18 @@ fn record() -> impl Strategy<Value = (u16, Head, Vec<u8>)> {
     })
 }
 
+/// Words of a record that sends the image as one parcel.
+pub fn parcel(number: u64) -> Vec<u64> {
+    let length = IMAGE.len() as u64;
+    let mut words = vec![number, 0, length, length, 0];
+    words.extend(IMAGE.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    }));
+    words
+}
+
 /// Carries out records one after the other until one ends the session. How many were carried out, and how many sets
 /// came to the driver.
 fn carry_out(records: &[(u16, Head, Vec<u8>)]) -> (usize, usize) {
@@ -55,15 +67,23 @@ fn carry_out(records: &[(u16, Head, Vec<u8>)]) -> (usize, usize) {
             Head { length, call: number, chunk_up: None, chunk_down: None, lane: 1, slot: None, context };
         (number, head, body)
     };
+    let call = |number, words: &[u64], context| {
+        let (number, head, body) = post(number, words, context);
+        (number, Head { slot: Some(0), ..head }, body)
+    };
     let first = [
         post(numbers::primary_name, &[handle(0), 0], 0),
-        (
-            numbers::primary_retain,
-            Head { slot: Some(0), ..post(numbers::primary_retain, &[], 0).1 },
-            Body::words(&[handle(0), 0]).0,
-        ),
+        call(numbers::primary_retain, &[handle(0), 0], 0),
         post(numbers::stream_create, &[handle(0), 0, 0], handle(0)),
         post(numbers::event_create, &[handle(0), 0], handle(0)),
+        post(numbers::parcel_put, &parcel(1), 0),
+        call(numbers::module_load, &[handle(0), 1, 0], handle(0)),
+        post(numbers::module_function, &[handle(0), handle(0), 0], handle(0)),
+        post(numbers::parcel_put, &parcel(2), 0),
+        call(numbers::library_load, &[handle(0), 2, 0], handle(0)),
+        post(numbers::library_kernel, &[handle(1), handle(0), 0], handle(0)),
+        // For records to take.
+        post(numbers::parcel_put, &parcel(1), 0),
     ];
     for (done, (_, head, body)) in first.iter().chain(records).enumerate() {
         let record = Record { position: done as u64 * 8, head: *head, body };
@@ -84,8 +104,6 @@ fn carry_out(records: &[(u16, Head, Vec<u8>)]) -> (usize, usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn any_sequence_of_records_ends_well(records in prop::collection::vec(record(), 1..40)) {
         carry_out(&records);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod behaviour;
+mod cost;
 mod hostile;
 mod null;
 
