@@ -64,14 +64,13 @@ pub trait NativeArg: ServerArg {
 
 /// Inputs that are copied as they are.
 macro_rules! plain_inputs {
-    ($($kind:ty => $t:ty = $take:expr;)*) => {$(
+    ($($kind:ty => $t:ty;)*) => {$(
         impl ServerArg for $kind {
             type Held<'b> = $t;
             type Lent<'h> = $t;
             #[inline]
-            fn take<'b>(decode: &mut Decode<'_, 'b>) -> Result<$t, Fail> {
-                let take: fn(&mut Reader<'b>) -> Result<$t, BadRecord> = $take;
-                Ok(take(decode.from)?)
+            fn take(decode: &mut Decode<'_, '_>) -> Result<$t, Fail> {
+                Ok(<$t as Wire>::get(decode.from)?)
             }
             #[inline]
             fn lend(held: &mut $t) -> $t {
@@ -89,14 +88,14 @@ macro_rules! plain_inputs {
 }
 
 plain_inputs! {
-    u8 => u8 = u8::get;
-    u16 => u16 = u16::get;
-    u32 => u32 = u32::get;
-    i32 => i32 = i32::get;
-    u64 => u64 = u64::get;
-    usize => usize = usize::get;
-    f32 => f32 = f32::get;
-    DevicePtr => u64 = u64::get;
+    u8 => u8;
+    u16 => u16;
+    u32 => u32;
+    i32 => i32;
+    u64 => u64;
+    usize => usize;
+    f32 => f32;
+    DevicePtr => u64;
 }
 
 impl<const FIRST: u32, const LAST: u32> ServerArg for Within<FIRST, LAST> {
@@ -318,15 +317,56 @@ impl ServerArg for Str {
     }
 }
 
-impl<T: Wire + 'static> ServerArg for Value<T> {
-    type Held<'b> = T;
-    type Lent<'h> = &'h T;
+/// Bytes that a record carried. A few are kept in place, since taking memory would cost more than a launch should.
+#[derive(Debug)]
+pub enum Carried {
+    /// So many, at the start of the array.
+    Few(usize, [u8; FEW_BYTES]),
+    /// More than fit.
+    Many(Vec<u8>),
+}
+
+/// Room for the parameters of most kernels.
+const FEW_BYTES: usize = 128;
+
+impl std::ops::Deref for Carried {
+    type Target = [u8];
     #[inline]
-    fn take(decode: &mut Decode<'_, '_>) -> Result<T, Fail> {
-        Ok(T::get(decode.from)?)
+    fn deref(&self) -> &[u8] {
+        match self {
+            Carried::Few(length, bytes) => &bytes[..*length],
+            Carried::Many(bytes) => bytes,
+        }
+    }
+}
+
+impl ServerArg for Value<Vec<u8>> {
+    type Held<'b> = Carried;
+    type Lent<'h> = &'h [u8];
+    #[inline]
+    fn take(decode: &mut Decode<'_, '_>) -> Result<Carried, Fail> {
+        let length = usize::get(decode.from)?;
+        let bytes = decode.from.bytes(length)?;
+        if length > FEW_BYTES {
+            return Ok(Carried::Many(bytes.to_vec()));
+        }
+        let mut few = [0; FEW_BYTES];
+        few[..length].copy_from_slice(bytes);
+        Ok(Carried::Few(length, few))
     }
     #[inline]
-    fn lend(held: &mut T) -> &T {
+    fn lend(held: &mut Carried) -> &[u8] {
+        held
+    }
+}
+
+impl ServerArg for Value<String> {
+    type Held<'b> = String;
+    type Lent<'h> = &'h str;
+    fn take(decode: &mut Decode<'_, '_>) -> Result<String, Fail> {
+        Ok(String::get(decode.from)?)
+    }
+    fn lend(held: &mut String) -> &str {
         held
     }
 }

@@ -27,7 +27,7 @@ const DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 /// The newest identifier whose value is known to hold no handle.
 const NEWEST: u32 = 18;
 
-#[allow(clippy::too_many_arguments, clippy::ptr_arg)]
+#[allow(clippy::too_many_arguments)]
 pub fn launch(
     cx: &mut Cx,
     function: &Found<Function>,
@@ -40,8 +40,8 @@ pub fn launch(
     dynamic_shared: u32,
     stream: &Found<Stream>,
     cooperative: u32,
-    attributes: &Vec<u8>,
-    parameters: &Vec<u8>,
+    attributes: &[u8],
+    parameters: &[u8],
 ) -> Result<(), Fail> {
     let kernel = function.parts.kernel();
     if parameters.len() < kernel.block {

@@ -16,12 +16,11 @@ use crate::worker::objects::{Found, Fresh, FunctionParts, Kernels, LibraryParts,
 /// What loading gave: the driver's handle and its kernels.
 type Loaded = Result<(u64, Kernels, Vec<KernelInfo>), Code>;
 
-#[allow(clippy::ptr_arg)]
 pub fn module_load(
     cx: &mut Cx,
     module: Fresh,
     image: u64,
-    jit: &Vec<u8>,
+    jit: &[u8],
     result: &mut i32,
     parcel: &mut u64,
     length: &mut u64,
@@ -39,12 +38,11 @@ pub fn module_load(
     Ok(())
 }
 
-#[allow(clippy::ptr_arg)]
 pub fn library_load(
     cx: &mut Cx,
     library: Fresh,
     image: u64,
-    jit: &Vec<u8>,
+    jit: &[u8],
     result: &mut i32,
     parcel: &mut u64,
     length: &mut u64,
@@ -192,11 +190,10 @@ fn c_string(name: &str) -> Result<CString, Fail> {
     Ok(CString::new(name).or(Err(BadRecord::BadString))?)
 }
 
-#[allow(clippy::ptr_arg)]
 pub fn module_global(
     cx: &mut Cx,
     module: &Found<Module>,
-    name: &String,
+    name: &str,
     address: &mut u64,
     size: &mut u64,
 ) -> Result<(), Fail> {
@@ -208,11 +205,10 @@ pub fn module_global(
     Ok(())
 }
 
-#[allow(clippy::ptr_arg)]
 pub fn library_global(
     cx: &mut Cx,
     library: &Found<Library>,
-    name: &String,
+    name: &str,
     address: &mut u64,
     size: &mut u64,
 ) -> Result<(), Fail> {
