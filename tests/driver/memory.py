@@ -135,6 +135,15 @@ call("cuMemAllocFromPoolAsync", ref(ordered), size_t(100), pool, stream)
 call("cuStreamSynchronize", stream)
 call("cuMemFree_v2", ordered)
 
+# What a synchronous copy has brought is there for a stream that does not wait for the default one.
+large, last = allocate(32 * MIB), (c.c_ubyte * 4)()
+for round_ in range(1, 5):
+    content = (c.c_ubyte * (32 * MIB)).from_buffer_copy(bytes([round_]) * (32 * MIB))
+    must("cuMemcpyHtoD_v2", large, content, size_t(32 * MIB))
+    must("cuMemcpyDtoHAsync_v2", last, u64(large.value + 32 * MIB - 4), size_t(4), stream)
+    must("cuStreamSynchronize", stream)
+    show(bytes(last).hex())
+
 for address in [p, p, u64(0), at(16)]:
     call("cuMemFree_v2", address)
 print("PASS memory")

@@ -1,5 +1,7 @@
 //! What each kind of parameter is on the client: how it is checked, what goes into the record, what comes back.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use gpupool_protocol::api::kinds::{
     Back, Bits, BulkIn, Context, Delete, DevicePtr, Event, Function, HandleKind, Library, Maybe, MemPool,
     Module, New, OptOut, Out, Stream, Value, Within,
@@ -171,7 +173,7 @@ impl StreamArg {
 
 /// The stream that an argument means. Else CUDA_ERROR_INVALID_HANDLE.
 #[inline]
-pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
+pub fn named_stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
     match stream.0 {
         0 => Ok(StreamArg { wire: cx.null_stream, object: None }),
         special @ (1 | 2) => Ok(StreamArg { wire: special, object: None }),
@@ -180,6 +182,34 @@ pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
             Ok(StreamArg { wire: handle, object: Some(object) })
         }
     }
+}
+
+/// As [`named_stream`], for work that is going to be posted to it: it comes after the copies that the program takes for
+/// done ([`crate::state::order`]).
+///
+/// # Errors
+/// CUDA_ERROR_INVALID_HANDLE; an error of those copies.
+#[inline]
+pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
+    let stream = named_stream(cx, stream)?;
+    if stream.object.is_some_and(|object| object.flags.load(Relaxed) & NON_BLOCKING != 0)
+        && let Some(context) = cx.session.unordered.take()
+    {
+        wait_for_legacy(cx, context)?;
+    }
+    Ok(stream)
+}
+
+/// CU_STREAM_NON_BLOCKING.
+const NON_BLOCKING: u32 = 1;
+
+/// Waits for what was posted to a context's legacy stream. In a context that has gone nothing is left to wait for.
+#[cold]
+pub fn wait_for_legacy(cx: Cx, context: u64) -> Answer {
+    if !cx.session.contexts.get(context).is_some_and(|context| context.active.load(Relaxed)) {
+        return Ok(());
+    }
+    crate::send::stream_synchronize(cx.within(context), StreamArg { wire: 0, object: None })
 }
 
 impl Field for Stream {

@@ -11,7 +11,7 @@ use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 
-use crate::args::{Bulk, StreamArg, stream};
+use crate::args::{Bulk, StreamArg, stream, wait_for_legacy};
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::{Cx, Pending};
@@ -173,8 +173,21 @@ impl Reads {
     }
 }
 
-/// Checks a linear copy and carries it out. `sync`: the call returns when a copy from pinned memory is done, as the manual
-/// demands; one from pageable memory may return when its bytes are taken.
+/// What a call that is synchronous in CUDA does when its copy to the device was posted. From pinned memory it waits, as
+/// the manual demands. From pageable memory it may return when the bytes are taken; then later work must find them.
+pub fn settle(cx: Cx, source: u64, stream: StreamArg) -> Answer {
+    let pinned = cx.session.pinned.any() && cx.session.pinned.find(source).is_some();
+    // Other threads' streams do not order themselves by this thread's own.
+    if pinned || stream.wire != 0 {
+        return send::stream_synchronize(cx, stream.quiet());
+    }
+    match cx.session.unordered.posted(cx.context) {
+        Some(other) => wait_for_legacy(cx, other),
+        None => Ok(()),
+    }
+}
+
+/// Checks a linear copy and carries it out. `sync`: the call is a synchronous one.
 fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
     cx.current()?;
     if copy.len == 0 {
@@ -183,9 +196,8 @@ fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
     check(cx, copy.destination, copy.to, copy.len)?;
     check(cx, copy.source, copy.from, copy.len)?;
     carry_out(cx, copy, stream)?;
-    let pinned = sync && copy.to == Side::Device && copy.from == Side::Host && cx.session.pinned.any();
-    if pinned && cx.session.pinned.find(copy.source).is_some() {
-        send::stream_synchronize(cx, stream.quiet())?;
+    if sync && (copy.to, copy.from) == (Side::Device, Side::Host) {
+        return settle(cx, copy.source, stream);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use gpupool_protocol::api::kinds::{self, plane};
 
-use super::copy::{Copy, Reads, Side, carry_out, check, default_stream, side};
+use super::copy::{Copy, Reads, Side, carry_out, check, default_stream, settle, side};
 use crate::args::{StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::cptr::{Ptr, Raw};
@@ -155,6 +155,12 @@ impl Plane {
         (0..height).try_for_each(|at| carry_out(cx, self.row(at), stream))
     }
 
+    /// As [`settle`], after a synchronous copy.
+    fn settle(&self, cx: Cx, stream: StreamArg, sync: bool) -> Answer {
+        let to_device = (self.to.side, self.from.side) == (Side::Device, Side::Host);
+        if sync && to_device { settle(cx, self.from.start, stream) } else { Ok(()) }
+    }
+
     fn read(&self, cx: Cx, stream: StreamArg) -> Answer {
         let span = plane(self.from.pitch, self.width, self.height);
         let mut reads = Reads::new(cx, stream);
@@ -176,7 +182,7 @@ impl Plane {
     }
 }
 
-fn copy_2d(cx: Cx, copy: Ptr<Copy2d>, stream: StreamArg) -> Answer {
+fn copy_2d(cx: Cx, copy: Ptr<Copy2d>, stream: StreamArg, sync: bool) -> Answer {
     let copy = copy.get()?;
     cx.current()?;
     let (width, height) = (copy.width, copy.height);
@@ -186,10 +192,11 @@ fn copy_2d(cx: Cx, copy: Ptr<Copy2d>, stream: StreamArg) -> Answer {
     let to = copy.destination.rows(cx, width, height)?;
     let plane = Plane { to, from: copy.source.rows(cx, width, height)?, width, height };
     plane.check(cx)?;
-    plane.carry_out(cx, stream)
+    plane.carry_out(cx, stream)?;
+    plane.settle(cx, stream, sync)
 }
 
-fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg) -> Answer {
+fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg, sync: bool) -> Answer {
     let copy = copy.get()?;
     cx.current()?;
     let (width, height) = (copy.width, copy.height);
@@ -202,23 +209,24 @@ fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg) -> Answer {
     };
     // All is checked before anything is copied.
     (0..copy.depth).try_for_each(|z| planes(z)?.check(cx))?;
-    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream))
+    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream))?;
+    planes(0)?.settle(cx, stream, sync)
 }
 
 pub fn cuMemcpy2D_v2(cx: Cx, copy: Ptr<Copy2d>) -> Answer {
-    copy_2d(cx, copy, default_stream(cx))
+    copy_2d(cx, copy, default_stream(cx), true)
 }
 
 pub fn cuMemcpy2DAsync_v2(cx: Cx, copy: Ptr<Copy2d>, hstream: Raw<kinds::Stream>) -> Answer {
-    copy_2d(cx, copy, stream(cx, hstream)?)
+    copy_2d(cx, copy, stream(cx, hstream)?, false)
 }
 
 pub fn cuMemcpy3D_v2(cx: Cx, copy: Ptr<Copy3d>) -> Answer {
-    copy_3d(cx, copy, default_stream(cx))
+    copy_3d(cx, copy, default_stream(cx), true)
 }
 
 pub fn cuMemcpy3DAsync_v2(cx: Cx, copy: Ptr<Copy3d>, hstream: Raw<kinds::Stream>) -> Answer {
-    copy_3d(cx, copy, stream(cx, hstream)?)
+    copy_3d(cx, copy, stream(cx, hstream)?, false)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use gpupool_protocol::api::kinds;
 
-use crate::args::{StreamArg, stream};
+use crate::args::{StreamArg, named_stream};
 use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -53,7 +53,7 @@ pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {
 
 /// The stream, and the call in the stream's own context. A default stream needs a current one.
 fn located(cx: Cx, handle: Handle) -> Answer<(Cx, StreamArg)> {
-    let stream = stream(cx, handle)?;
+    let stream = named_stream(cx, handle)?;
     match stream.object {
         Some(object) => {
             let cx = cx.within(object.context.load(Relaxed));

@@ -25,6 +25,7 @@ use crate::log::say;
 use crate::output::Output;
 use crate::state::memory::Memory;
 use crate::state::objects::{Context, Event, Function, Library, Module, Pool, Stream, lock};
+use crate::state::order::Unordered;
 use crate::state::pinned::Pinned;
 use crate::state::table::Table;
 use crate::thread;
@@ -79,6 +80,8 @@ pub struct Session {
     pub memory: Memory,
     /// Pinned host memory.
     pub pinned: Pinned,
+    /// Copies that non-blocking streams must wait for.
+    pub unordered: Unordered,
     /// Kernels' text.
     pub output: Output,
     /// Host functions.

@@ -106,6 +106,7 @@ fn begin(
         links: Default::default(),
         memory: Default::default(),
         pinned: Default::default(),
+        unordered: Default::default(),
         output: Default::default(),
         callbacks: Default::default(),
         ids: Default::default(),

@@ -3,6 +3,7 @@
 pub mod image;
 pub mod memory;
 pub mod objects;
+pub mod order;
 pub mod pinned;
 pub mod table;
 pub mod watch;
