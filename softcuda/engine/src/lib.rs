@@ -10,7 +10,8 @@
 //!    of each operation. What is not supported is refused here, with its line.
 //! 2. `ir::passes`, when a module is loaded: literals are put in the place of registers that hold one, dead code goes, and
 //!    each loop that may wait for another thread gets a *yield* at its back edge. Such a loop holds an atomic
-//!    whose result is used, a volatile, relaxed or acquire load, a fence, or a call of something that does.
+//!    whose result is used, a volatile, relaxed or acquire load (in unoptimised code any load), a fence, or a call of
+//!    something that does.
 //! 3. `codegen`, at the first launch (or [`Engine::prepare`]): a `Generator` makes machine code. The one that exists,
 //!    `codegen::clif`, is Cranelift with `opt_level=none`, scalar, one thread at a time. The code has no relocations: what it
 //!    needs it finds through the block that it is handed, so that it could be cached in a file.

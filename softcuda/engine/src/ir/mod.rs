@@ -417,6 +417,8 @@ pub struct Program {
     pub version: u32,
     /// 10 × major + minor.
     pub target: u32,
+    /// `.target …, debug`: the code is not optimised, and every load stands where the programmer wrote it.
+    pub debug: bool,
     pub vars: Vec<Var>,
     pub functions: Vec<Function>,
 }

@@ -1,6 +1,6 @@
 //! Analyses and clean-ups of the intermediate representation.
 
-use super::{BlockId, Callee, Function, Inst, Op, Opd, Order, Program, Symbol, Term};
+use super::{BlockId, Callee, Function, Inst, Op, Opd, Order, Program, Space, Symbol, Term};
 
 /// What runs over a module once, when it is loaded.
 pub fn prepare(p: &mut Program) {
@@ -9,8 +9,9 @@ pub fn prepare(p: &mut Program) {
         dead_code(f);
     }
     let looks = functions_that_look(p);
+    let debug = p.debug;
     for f in p.functions.iter_mut().filter(|f| !f.external) {
-        yields(f, &looks);
+        yields(f, &looks, debug);
     }
 }
 
@@ -23,7 +24,7 @@ fn functions_that_look(p: &Program) -> Vec<bool> {
         for inst in f.blocks.iter().flat_map(|b| &b.insts) {
             if let Op::Call { callee: Callee::Function(g), .. } = inst.op {
                 callers[g as usize].push(i);
-            } else if sees_others(&inst.op, &[]) {
+            } else if sees_others(&inst.op, &[], p.debug) {
                 work.push(i);
             }
         }
@@ -193,9 +194,13 @@ fn loop_body(preds: &[Vec<BlockId>], from: BlockId, to: BlockId) -> Vec<BlockId>
 }
 
 /// Whether an operation may read what another thread writes at any time: what a loop can wait for.
-fn sees_others(op: &Op, looks: &[bool]) -> bool {
+fn sees_others(op: &Op, looks: &[bool], debug: bool) -> bool {
     match op {
-        Op::Ld { order, .. } => *order != Order::Weak,
+        // An optimiser may take a weak load out of its loop, so nobody waits by one; without it they do.
+        Op::Ld { order: Order::Weak, addr, .. } => {
+            debug && matches!(addr.space, Space::Generic | Space::Global | Space::Shared)
+        }
+        Op::Ld { .. } => true,
         Op::Atom { d, .. } => d.is_some(),
         // A fence makes weak loads around it look again; what is called by a pointer may do anything.
         Op::Fence | Op::Nanosleep | Op::Call { callee: Callee::Pointer(_), .. } => true,
@@ -205,7 +210,7 @@ fn sees_others(op: &Op, looks: &[bool]) -> bool {
 }
 
 /// Puts a [`Op::Yield`] at the end of each loop that may wait for another thread.
-fn yields(f: &mut Function, looks: &[bool]) {
+fn yields(f: &mut Function, looks: &[bool], debug: bool) {
     let edges = back_edges(f);
     if edges.is_empty() {
         return;
@@ -218,7 +223,8 @@ fn yields(f: &mut Function, looks: &[bool]) {
     }
     for (from, to) in edges {
         let body = loop_body(&preds, from, to);
-        let waits = body.iter().flat_map(|b| &f.blocks[*b as usize].insts).any(|i| sees_others(&i.op, looks));
+        let waits =
+            body.iter().flat_map(|b| &f.blocks[*b as usize].insts).any(|i| sees_others(&i.op, looks, debug));
         let block = &mut f.blocks[from as usize].insts;
         if waits && block.last().is_none_or(|i| i.op != Op::Yield) {
             let line = block.last().map_or(f.line, |i| i.line);

@@ -55,6 +55,7 @@ impl<'a> Scope<'a> {
         loop {
             let line = self.cursor.line();
             let name = self.cursor.ident()?;
+            self.program.debug |= name == "debug";
             if let Some(arch) = name.strip_prefix("sm_").or_else(|| name.strip_prefix("compute_")) {
                 let digits = arch.trim_end_matches(['a', 'f']);
                 let Some(n) = digits.parse().ok().filter(|n| *n < 1000) else {
