@@ -32,11 +32,11 @@ local cuCtxGetFlags(flags: *mut u32);
 local cuCtxGetId(context: CUcontext, id: *mut u64);
 local cuCtxGetApiVersion(context: CUcontext, version: *mut u32);
 110 call cuCtxGetLimit(value: Out<usize>, limit: Within<0, 7>);
-111 call cuCtxSetLimit(limit: Within<0, 7>, value: usize);
+111 call(slow) cuCtxSetLimit(limit: Within<0, 7>, value: usize);
 112 call cuCtxGetCacheConfig(config: Out<u32>);
 113 call cuCtxSetCacheConfig(config: Within<0, 3>);
 114 call cuCtxGetStreamPriorityRange(least: OptOut<i32>, greatest: OptOut<i32>);
-115 call cuCtxResetPersistingL2Cache();
+115 call(slow) cuCtxResetPersistingL2Cache();
 
     }};
 }

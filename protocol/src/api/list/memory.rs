@@ -20,7 +20,7 @@ local cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, address:
 
 /// The device's default pool (`current` 0) or current pool (1) under a client-made name.
 210 post(hand) record pool_name(pool: New<MemPool>, device: i32, current: u32);
-211 call cuMemPoolTrimTo(pool: MemPool, keep: usize);
+211 call(slow) cuMemPoolTrimTo(pool: MemPool, keep: usize);
 /// Every attribute is given as 64 bits; the client narrows the 32-bit ones.
 212 call(hand) record pool_get_attribute(pool: MemPool, attribute: u32, value: Out<u64>);
 213 call(hand) record pool_set_attribute(pool: MemPool, attribute: u32, value: u64);
