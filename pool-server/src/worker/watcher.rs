@@ -1,22 +1,21 @@
 //! Raises words of the completion board, and gives chunks back, when the work that they stand for is done. One thread asks the driver about all
 //! watched events in turn; it sleeps while nothing is watched.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpupool_protocol::wire::LinkError;
 use gpupool_protocol::wire::codec::BadRecord;
-use gpupool_protocol::wire::layout::{BOARD_WORDS, CHUNKS};
+use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::code::{Code, Fail};
 use super::session::{Broken, Session};
 
 /// Set in a board word together with the driver's code: the work has failed.
 pub const FAILED: u64 = 1 << 63;
-/// Watches at the same time: an honest client has one a board word.
-const WATCHES_MAX: usize = (BOARD_WORDS + CHUNKS) as usize;
 /// Pauses between two rounds of questions: short at first, doubled up to the longest.
 const SHORTEST: Duration = Duration::from_micros(5);
 const LONGEST: Duration = Duration::from_micros(200);
@@ -47,6 +46,14 @@ impl Goal {
     pub fn word(word: u32, value: u64) -> Result<Self, Fail> {
         let fine = word < BOARD_WORDS && value & FAILED == 0;
         if fine { Ok(Self::Word(Word { word, value })) } else { Err(BadRecord::OutOfRange.into()) }
+    }
+
+    /// What there is one watch of.
+    fn key(&self) -> u32 {
+        match *self {
+            Goal::Word(Word { word, .. }) => word,
+            Goal::Chunk(index) => BOARD_WORDS + index,
+        }
     }
 
     /// Does it, now that the driver has answered `code`, which is not NOT_READY.
@@ -86,12 +93,38 @@ pub struct Watcher {
 
 #[derive(Debug, Default)]
 struct State {
-    watches: Vec<Watch>,
+    /// By [`Goal::key`], so that there are never more than words and chunks.
+    watches: BTreeMap<u32, Watch>,
     /// Our own events that nothing is recorded in, by context.
     free: HashMap<u64, Vec<u64>>,
     /// The context that is current to the watcher's thread, or 0.
     current: u64,
     running: bool,
+}
+
+impl State {
+    /// Adds a watch. A word's earlier watch goes: the client waits for the later value only, however often it asked
+    /// while its stream stood.
+    ///
+    /// # Errors
+    /// [`BadRecord`]: the client named a chunk that it has not got back.
+    fn put(&mut self, watch: Watch) -> Result<(), Fail> {
+        match self.watches.entry(watch.goal.key()) {
+            Entry::Vacant(place) => {
+                place.insert(watch);
+            }
+            Entry::Occupied(_) if matches!(watch.goal, Goal::Chunk(_)) => {
+                return Err(BadRecord::OutOfRange.into());
+            }
+            Entry::Occupied(mut place) => {
+                let earlier = place.insert(watch);
+                if earlier.ours {
+                    self.free.entry(earlier.context).or_default().push(earlier.event);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Watcher {
@@ -102,7 +135,7 @@ impl Watcher {
     /// Watches for the end of what is in `stream` now. `context` is the driver's and is current.
     ///
     /// # Errors
-    /// The driver gives no event; too many watches.
+    /// The driver gives no event; the chunk is watched already.
     pub fn stream(&self, session: &Arc<Session>, context: u64, stream: u64, goal: Goal) -> Result<(), Fail> {
         let hand = &session.driver.hand;
         match hand.cuStreamQuery(stream) {
@@ -128,7 +161,7 @@ impl Watcher {
     /// Watches for the end of what `event` was last recorded behind.
     ///
     /// # Errors
-    /// Too many watches.
+    /// The chunk is watched already.
     pub fn event(&self, session: &Arc<Session>, context: u64, event: u64, goal: Goal) -> Result<(), Fail> {
         match session.driver.hand.cuEventQuery(event) {
             Code::NOT_READY => self.add(session, Watch { goal, event, context, ours: false }),
@@ -138,9 +171,6 @@ impl Watcher {
 
     fn add(&self, session: &Arc<Session>, watch: Watch) -> Result<(), Fail> {
         let mut state = self.lock();
-        if state.watches.len() >= WATCHES_MAX {
-            return Err(BadRecord::OutOfRange.into());
-        }
         if !state.running {
             let session = session.clone();
             let thread = std::thread::Builder::new().name("watcher".into());
@@ -152,7 +182,7 @@ impl Watcher {
             thread.spawn(serve).or(Err(Code::OUT_OF_MEMORY))?;
             state.running = true;
         }
-        state.watches.push(watch);
+        state.put(watch)?;
         drop(state);
         self.bell.notify_one();
         Ok(())
@@ -173,7 +203,7 @@ impl Watcher {
     }
 
     fn drop_watches(&self, session: &Session, code: Code, which: impl Fn(&Watch) -> bool) {
-        self.lock().watches.retain(|watch| {
+        self.lock().watches.retain(|_, watch| {
             let goes = which(watch);
             if goes {
                 // A broken link is found by the ring's thread.
@@ -213,7 +243,7 @@ fn ask(session: &Session, state: &mut State) -> Result<usize, Broken> {
     let State { watches, free, current, .. } = state;
     let hand = &session.driver.hand;
     let mut broken = None;
-    watches.retain(|watch| {
+    watches.retain(|_, watch| {
         if *current != watch.context && hand.cuCtxSetCurrent(watch.context) == Code::SUCCESS {
             *current = watch.context;
         }

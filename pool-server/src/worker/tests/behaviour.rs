@@ -4,6 +4,7 @@ use gpupool_protocol::api::numbers::*;
 use gpupool_protocol::image::{Contents, JitOption};
 use gpupool_protocol::wire::LinkError;
 use gpupool_protocol::wire::codec::Wire;
+use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::null::{self, BASE, IMAGE, REFUSAL, REFUSED};
 use super::{Body, Pool, again, handle};
@@ -112,6 +113,27 @@ fn a_watch_stands_in_the_streams_own_context() {
     assert!(other != first && watch == other && rest.contains(first), "{currents:?}");
     null::let_go();
     pool.link.wait_board(0, 1).unwrap();
+    pool.end().unwrap();
+}
+
+#[test]
+fn a_word_is_watched_once_however_often_it_is_asked_for() {
+    let (driver, _guard) = null::driver();
+    let pool = Pool::start(driver);
+    pool.post(stream_create, Body::words(&[handle(0), 0, 0]));
+    assert_eq!(pool.call(stream_query, Body::words(&[handle(0)])).0, 0);
+    null::with(|state| {
+        let entry = state.log.iter().find_map(|entry| entry.strip_prefix("stream 0x")).unwrap();
+        state.held.insert(u64::from_str_radix(entry, 16).unwrap());
+    });
+    // A program that asks after each of very many launches, while its stream stands.
+    let times = u64::from(BOARD_WORDS) + 100;
+    for value in 1..=times {
+        pool.post(stream_watch, Body::words(&[handle(0), 3, value]));
+    }
+    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+    null::let_go();
+    pool.link.wait_board(3, times).unwrap();
     pool.end().unwrap();
 }
 
