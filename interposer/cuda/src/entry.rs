@@ -37,7 +37,10 @@ fn traced(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> A
     let start = Instant::now();
     let code = guarded(name, body);
     let took = start.elapsed();
-    say!(Trace, "{name}({}) = {code} in {took:?}", Shown(arguments));
+    let arguments = Shown(arguments).to_string();
+    let meaning =
+        if code == 0 { String::new() } else { format!(" {}", cuda_abi::errors::name(Code(code).into())) };
+    say!(Trace, "{name}({}) = {code}{meaning} in {took:?}", arguments.trim_end_matches(", "));
     code
 }
 

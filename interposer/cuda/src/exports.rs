@@ -44,11 +44,11 @@ macro_rules! per_thread {
     };
 }
 
-/// Writes `name: value` pairs.
+/// Writes `name: value, ` pairs.
 macro_rules! arguments {
     ($($param:ident)*) => {
         &|_f: &mut std::fmt::Formatter<'_>| {
-            $(write!(_f, concat!(" ", stringify!($param), ": {:?}"), $param)?;)*
+            $(write!(_f, concat!(stringify!($param), ": {:?}, "), $param)?;)*
             Ok(())
         }
     };
