@@ -192,7 +192,7 @@ fn start(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<Step, Fa
     if needs_context(cx.call.number)
         && let Err(fail) = cx.enter()
     {
-        reserve_named(cx, body, fresh)?;
+        skip(cx, body, fresh)?;
         return Err(fail);
     }
     carry_out(cx, body, fresh)
@@ -224,8 +224,10 @@ fn finish(cx: &mut Cx, result: Result<(), Fail>, fresh: Option<Fresh>) -> Result
             code
         }
     };
+    tracing::trace!(call = name(&call), lane = call.lane, record = call.position, code = code.0);
     let Some(slot) = call.slot else {
         if let Err(Fail::Code(code)) = result {
+            tracing::debug!("the post {} (record {}) fails with {}", name(&call), call.position, code.0);
             session.post_errors.note(call.context, code);
         }
         return Ok(());
@@ -237,6 +239,10 @@ fn finish(cx: &mut Cx, result: Result<(), Fail>, fresh: Option<Fresh>) -> Result
         code = earlier;
     }
     Ok(cx.answer.send(&session.link, slot, call.position, code, call.chunk_down)?)
+}
+
+fn name(call: &Call) -> &'static str {
+    api::call(call.number).map_or("unknown", |declared| declared.name)
 }
 
 /// Calls that CUDA lets report what earlier work has failed with.
@@ -280,18 +286,22 @@ fn needs_context(number: u16) -> bool {
 }
 
 /// A record that is not carried out at all, since its context is gone, may still make a handle: that is taken into its
-/// table, so that the next one is in line. Handles that are made stand first in a record.
-fn reserve_named(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail> {
+/// table, so that the next one is in line. And it may name a parcel, which is dropped. Handles that are made stand first
+/// in a record, a parcel comes next.
+fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail> {
     use numbers::*;
-    let handle = || codec::Wire::get(&mut Reader::new(body));
-    let reserved = match cx.call.number {
-        n if n == stream_create => cx.fresh::<Stream>(handle()?)?,
-        n if n == event_create => cx.fresh::<Event>(handle()?)?,
-        n if n == module_load || n == library_module => cx.fresh::<Module>(handle()?)?,
-        n if n == module_function => cx.fresh::<Function>(handle()?)?,
-        _ => return Ok(()),
+    let mut from = Reader::new(body);
+    let mut word = || codec::Wire::get(&mut from);
+    *fresh = match cx.call.number {
+        n if n == stream_create => Some(cx.fresh::<Stream>(word()?)?),
+        n if n == event_create => Some(cx.fresh::<Event>(word()?)?),
+        n if n == module_load || n == library_module => Some(cx.fresh::<Module>(word()?)?),
+        n if n == module_function => Some(cx.fresh::<Function>(word()?)?),
+        _ => None,
     };
-    *fresh = Some(reserved);
+    if [module_load, link].contains(&cx.call.number) {
+        cx.session.parcels.take(word()?)?;
+    }
     Ok(())
 }
 

@@ -381,7 +381,16 @@ fn a_destroyed_context_takes_its_objects_with_it() {
     assert_eq!(synchronize(&pool, handle(0)), 0);
     assert_eq!(pool.call(context_destroy, Body::words(&[handle(1)])).0, 0);
     assert_eq!(synchronize(&pool, 0), Code::INVALID_CONTEXT.0);
+    // What is not carried out for want of its context makes its handle all the same, and drops its parcel.
+    pool.parcel(1, IMAGE);
+    let (code, _) = pool.call(module_load, Body::words(&[handle(0), 1, 0]));
+    assert_eq!(code, Code::INVALID_CONTEXT.0);
+    pool.parcel(1, IMAGE);
+    pool.post(stream_create, Body::words(&[handle(1), 0, 0]));
     pool.context = handle(0);
+    let (code, words) = pool.call(module_load, Body::words(&[again(0, 2), 1, 0]));
+    assert_eq!((code, words[0]), (0, 0));
+    assert_eq!(synchronize(&pool, handle(1)), Code::INVALID_CONTEXT.0);
     assert_eq!(synchronize(&pool, handle(0)), Code::CONTEXT_IS_DESTROYED.0);
     assert_eq!(pool.call(primary_release, Body::words(&[handle(0), 0])).0, 0);
     assert_eq!(pool.call(primary_retain, Body::words(&[handle(0), 0])).0, 0);
