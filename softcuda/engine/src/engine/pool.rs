@@ -352,9 +352,16 @@ impl Pool {
 
     fn ended(&self, grid: &Grid, count: u64) {
         let mut s: MutexGuard<'_, GridState> = lock(&grid.state);
+        let full = grid.fibers() && s.running >= grid.max_resident;
         s.running -= count;
         if s.over() {
             grid.finished.notify_all();
+        } else if full && s.next < s.total {
+            // A worker may have gone to sleep because there was no room for another block. It decides that under the
+            // queue's lock, so after that was free once it hears of this.
+            drop(s);
+            drop(lock(&self.queue));
+            self.wake.notify_one();
         }
     }
 

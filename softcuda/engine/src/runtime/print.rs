@@ -153,7 +153,9 @@ fn print(memory: &Memory, format: &[u8], list: u64) -> (Vec<u8>, i32) {
             }
             b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
                 spec.push(kind);
+                // A card's NaNs have no sign; this CPU's have.
                 let v = f64::from_bits(args.next(8));
+                let v = if v.is_nan() { f64::NAN } else { v };
                 formatted(&mut out, &spec, Value::Float(v));
             }
             b's' => {
