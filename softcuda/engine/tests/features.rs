@@ -56,7 +56,10 @@ fn printf_and_assert() {
     let f = d.run(&kernel(&m, "asrt"), [1; 3], [1, 1, 1], &[Arg::U32(3)]).unwrap_err();
     assert_eq!(f.kind, FaultKind::Assert);
     let text = String::from_utf8(d.engine.take_output()).unwrap();
-    assert!(text.contains("t1.cu:") && text.contains("thread: [0,0,0] Assertion `x != 3` failed."), "{text}");
+    assert!(
+        text.contains("features.cu:") && text.contains("thread: [0,0,0] Assertion `x != 3` failed."),
+        "{text}"
+    );
 }
 
 #[test]
