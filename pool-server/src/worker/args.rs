@@ -1,6 +1,8 @@
 //! What each kind of parameter is on the worker: how it is taken from a record, what the driver's function or the
 //! hand-written body gets, and what it adds to the answer.
 
+use std::borrow::Cow;
+
 use gpupool_protocol::api::kinds::{
     Back, Bits, BulkIn, BulkOut, Context, Delete, DevicePtr, Event, Function, HandleKind, In, Library, Maybe,
     MemPool, Module, New, OptOut, Out, Str, Stream, Value, Within,
@@ -51,6 +53,59 @@ pub trait ServerArg {
     #[inline]
     fn awaited(_held: &Self::Held<'_>) -> Option<Awaited> {
         None
+    }
+}
+
+/// A kind of parameter that a slow call can have: what decoding leaves can be kept when the record is gone.
+pub trait Own: ServerArg {
+    /// Without what belongs to the record.
+    fn own(held: Self::Held<'_>) -> Self::Held<'static>;
+}
+
+macro_rules! own {
+    ($([$($generics:tt)*] $kind:ty;)*) => {$(
+        impl<$($generics)*> Own for $kind {
+            #[inline]
+            fn own(held: Self::Held<'_>) -> Self::Held<'static> {
+                held
+            }
+        }
+    )*};
+}
+
+own! {
+    [] u8;
+    [] u16;
+    [] u32;
+    [] i32;
+    [] u64;
+    [] usize;
+    [] f32;
+    [] DevicePtr;
+    [] Context;
+    [] Stream;
+    [] Event;
+    [] Module;
+    [] Library;
+    [] Function;
+    [] MemPool;
+    [] Str;
+    [] BulkOut;
+    [] Value<String>;
+    [const FIRST: u32, const LAST: u32] Within<FIRST, LAST>;
+    [const MASK: u32] Bits<MASK>;
+    [K: HandleKind + Object] New<K>;
+    [K: HandleKind + Object] Delete<K>;
+    [K: HandleKind + Object] Maybe<K>;
+    [T: Plain] Out<T>;
+    [T: Plain] OptOut<T>;
+    [T: zerocopy::FromBytes + Send + 'static] In<T>;
+    [T: Wire + Default + 'static] Back<T>;
+}
+
+impl Own for Value<Vec<u8>> {
+    fn own(held: Cow<'_, [u8]>) -> Cow<'static, [u8]> {
+        Cow::Owned(held.into_owned())
     }
 }
 
@@ -317,45 +372,16 @@ impl ServerArg for Str {
     }
 }
 
-/// Bytes that a record carried. A few are kept in place, since taking memory would cost more than a launch should.
-#[derive(Debug)]
-pub enum Carried {
-    /// So many, at the start of the array.
-    Few(usize, [u8; FEW_BYTES]),
-    /// More than fit.
-    Many(Vec<u8>),
-}
-
-/// Room for the parameters of most kernels.
-const FEW_BYTES: usize = 128;
-
-impl std::ops::Deref for Carried {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Carried::Few(length, bytes) => &bytes[..*length],
-            Carried::Many(bytes) => bytes,
-        }
-    }
-}
-
 impl ServerArg for Value<Vec<u8>> {
-    type Held<'b> = Carried;
+    type Held<'b> = Cow<'b, [u8]>;
     type Lent<'h> = &'h [u8];
     #[inline]
-    fn take(decode: &mut Decode<'_, '_>) -> Result<Carried, Fail> {
+    fn take<'b>(decode: &mut Decode<'_, 'b>) -> Result<Cow<'b, [u8]>, Fail> {
         let length = usize::get(decode.from)?;
-        let bytes = decode.from.bytes(length)?;
-        if length > FEW_BYTES {
-            return Ok(Carried::Many(bytes.to_vec()));
-        }
-        let mut few = [0; FEW_BYTES];
-        few[..length].copy_from_slice(bytes);
-        Ok(Carried::Few(length, few))
+        Ok(Cow::Borrowed(decode.from.bytes(length)?))
     }
     #[inline]
-    fn lend(held: &mut Carried) -> &[u8] {
+    fn lend<'h>(held: &'h mut Cow<'_, [u8]>) -> &'h [u8] {
         held
     }
 }

@@ -10,7 +10,7 @@ use gpupool_protocol::for_each_record;
 use gpupool_protocol::wire::codec::{BadRecord, Reader};
 use gpupool_protocol::wire::{Record, codec};
 
-use super::args::{Awaited, Decode, NativeArg, ServerArg};
+use super::args::{Awaited, Decode, NativeArg, Own, ServerArg};
 use super::calls;
 use super::code::{Code, Fail};
 use super::context::{Call, Cx};
@@ -120,6 +120,7 @@ macro_rules! arm {
     (slow $body:ident $name:ident $cx:ident $from:ident $fresh:ident ($($param:ident: $kind:ty),*)) => {{
         $(let $param = <$kind as ServerArg>::take(&mut Decode { from: &mut $from, cx: $cx, fresh: $fresh })?;)*
         $from.end()?;
+        $(let $param = <$kind as Own>::own($param);)*
         let awaited = None::<Awaited>$(.or(<$kind as ServerArg>::awaited(&$param)))*;
         let job: Job = Box::new(move |cx| {
             $(#[allow(unused_mut)] let mut $param = $param;)*
