@@ -13,6 +13,7 @@ use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
 use crate::cptr::{FromC, Ptr, Raw};
 use crate::cx::Cx;
 use crate::state::objects;
+use crate::state::watch::Progress;
 
 /// A kind of parameter, as a body gives it to a record.
 pub trait Field {
@@ -162,24 +163,72 @@ pub struct StreamArg {
     pub wire: u64,
     /// The program's stream, if it is one; what is posted with this counts as its work.
     pub object: Option<&'static objects::Stream>,
+    /// Where the work counts as well that the context's legacy stream waits for: all but that of non-blocking streams.
+    pub shared: Option<&'static Progress>,
 }
 
 impl StreamArg {
+    /// One of the streams that need no creation, in the current context.
+    #[inline]
+    pub fn special(cx: Cx, wire: u64) -> Self {
+        Self { wire, object: None, shared: shared(cx, cx.context) }
+    }
+
+    /// The stream that stands for none in calls that take none.
+    #[inline]
+    pub fn of_none(cx: Cx) -> Self {
+        Self::special(cx, cx.null_stream)
+    }
+
     /// The same stream, in a record that adds no work to it.
     pub fn quiet(self) -> Self {
-        Self { object: None, ..self }
+        Self { object: None, shared: None, ..self }
     }
+
+    /// Whether it is the context's legacy stream.
+    pub fn is_legacy(self) -> bool {
+        self.wire < 2
+    }
+
+    /// What a synchronise of it waits for.
+    fn awaited(self) -> Option<&'static Progress> {
+        if self.is_legacy() { self.shared } else { self.object.map(|object| &object.progress) }
+    }
+
+    /// Whether a synchronise has waited for all of its work already.
+    pub fn is_synchronised(self) -> bool {
+        self.awaited().is_some_and(Progress::is_synchronised)
+    }
+
+    /// What was posted to it. Taken before a wait, [`StreamArg::synchronised`] is told it afterwards.
+    pub fn posted(self) -> u64 {
+        self.awaited().map_or(0, Progress::posted)
+    }
+
+    /// A wait for everything up to `posted` is over.
+    pub fn synchronised(self, posted: u64) {
+        if let Some(progress) = self.awaited() {
+            progress.synchronised(posted);
+        }
+    }
+}
+
+#[inline]
+fn shared(cx: Cx, context: u64) -> Option<&'static Progress> {
+    cx.session.contexts.get(context).map(|context| &context.shared)
 }
 
 /// The stream that an argument means. Else CUDA_ERROR_INVALID_HANDLE.
 #[inline]
 pub fn named_stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
     match stream.0 {
-        0 => Ok(StreamArg { wire: cx.null_stream, object: None }),
-        special @ (1 | 2) => Ok(StreamArg { wire: special, object: None }),
+        0 => Ok(StreamArg::of_none(cx)),
+        special @ (1 | 2) => Ok(StreamArg::special(cx, special)),
         handle => {
             let object = cx.session.streams.get(handle).ok_or(INVALID_HANDLE)?;
-            Ok(StreamArg { wire: handle, object: Some(object) })
+            let blocking = object.flags.load(Relaxed) & NON_BLOCKING == 0;
+            let shared = if blocking { shared(cx, object.context.load(Relaxed)) } else { None };
+            Ok(StreamArg { wire: handle, object: Some(object), shared })
         }
     }
 }
@@ -209,7 +258,7 @@ pub fn wait_for_legacy(cx: Cx, context: u64) -> Answer {
     if !cx.session.contexts.get(context).is_some_and(|context| context.active.load(Relaxed)) {
         return Ok(());
     }
-    crate::send::stream_synchronize(cx.within(context), StreamArg { wire: 0, object: None })
+    crate::send::stream_synchronize(cx.within(context), StreamArg::special(cx, 0).quiet())
 }
 
 impl Field for Stream {
@@ -220,8 +269,8 @@ impl Field for Stream {
     }
     #[inline]
     fn put(stream: &StreamArg, to: &mut Writer<'_>) {
-        if let Some(object) = stream.object {
-            object.progress.post();
+        for progress in stream.object.map(|object| &object.progress).into_iter().chain(stream.shared) {
+            progress.post();
         }
         to.word(stream.wire);
     }

@@ -48,11 +48,6 @@ pub struct Copy {
     pub len: usize,
 }
 
-/// The stream that stands for none in calls that take none.
-pub fn default_stream(cx: Cx) -> StreamArg {
-    StreamArg { wire: cx.null_stream, object: None }
-}
-
 /// Which memory a unified address means.
 pub fn side(cx: Cx, address: u64) -> Side {
     if cx.session.memory.find(address).is_some() { Side::Device } else { Side::Host }
@@ -113,8 +108,7 @@ pub struct Reads {
 impl Reads {
     /// None yet.
     pub fn new(cx: Cx, stream: StreamArg) -> Self {
-        let seen = stream.object.map_or(0, |object| object.progress.posted());
-        Self { cx, stream, seen, pending: VecDeque::new() }
+        Self { cx, stream, seen: stream.posted(), pending: VecDeque::new() }
     }
 
     /// Begins to copy `len` bytes to the program's memory at `destination`.
@@ -165,9 +159,7 @@ impl Reads {
         while !self.pending.is_empty() {
             self.take_first()?;
         }
-        if let Some(object) = self.stream.object {
-            object.progress.synchronised(self.seen);
-        }
+        self.stream.synchronised(self.seen);
         output::take(self.cx);
         Ok(())
     }
@@ -204,7 +196,7 @@ fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
 
 pub fn cuMemcpyHtoD_v2(cx: Cx, destination: CUdeviceptr, source: Ptr<c_void>, n: usize) -> Answer {
     let copy = Copy { destination, to: Side::Device, source: source.addr(), from: Side::Host, len: n };
-    linear(cx, copy, default_stream(cx), true)
+    linear(cx, copy, StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpyHtoDAsync_v2(
@@ -220,7 +212,7 @@ pub fn cuMemcpyHtoDAsync_v2(
 
 pub fn cuMemcpyDtoH_v2(cx: Cx, destination: Ptr<c_void>, source: CUdeviceptr, n: usize) -> Answer {
     let copy = Copy { destination: destination.addr(), to: Side::Host, source, from: Side::Device, len: n };
-    linear(cx, copy, default_stream(cx), true)
+    linear(cx, copy, StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpyDtoHAsync_v2(
@@ -236,7 +228,7 @@ pub fn cuMemcpyDtoHAsync_v2(
 
 pub fn cuMemcpyDtoD_v2(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer {
     let copy = Copy { destination, to: Side::Device, source, from: Side::Device, len: n };
-    linear(cx, copy, default_stream(cx), true)
+    linear(cx, copy, StreamArg::of_none(cx), true)
 }
 
 fn unified(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Copy {
@@ -244,7 +236,7 @@ fn unified(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> C
 }
 
 pub fn cuMemcpy(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer {
-    linear(cx, unified(cx, destination, source, n), default_stream(cx), true)
+    linear(cx, unified(cx, destination, source, n), StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpyAsync(

@@ -2,7 +2,7 @@
 
 use gpupool_protocol::api::kinds::{self, plane};
 
-use super::copy::{Copy, Reads, Side, carry_out, check, default_stream, settle, side};
+use super::copy::{Copy, Reads, Side, carry_out, check, settle, side};
 use crate::args::{StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::cptr::{Ptr, Raw};
@@ -214,7 +214,7 @@ fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg, sync: bool) -> Answer {
 }
 
 pub fn cuMemcpy2D_v2(cx: Cx, copy: Ptr<Copy2d>) -> Answer {
-    copy_2d(cx, copy, default_stream(cx), true)
+    copy_2d(cx, copy, StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpy2DAsync_v2(cx: Cx, copy: Ptr<Copy2d>, hstream: Raw<kinds::Stream>) -> Answer {
@@ -222,7 +222,7 @@ pub fn cuMemcpy2DAsync_v2(cx: Cx, copy: Ptr<Copy2d>, hstream: Raw<kinds::Stream>
 }
 
 pub fn cuMemcpy3D_v2(cx: Cx, copy: Ptr<Copy3d>) -> Answer {
-    copy_3d(cx, copy, default_stream(cx), true)
+    copy_3d(cx, copy, StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpy3DAsync_v2(cx: Cx, copy: Ptr<Copy3d>, hstream: Raw<kinds::Stream>) -> Answer {

@@ -27,7 +27,7 @@ fn set(cx: Cx, destination: u64, value: u32, rows: Rows) -> Answer {
         return Ok(());
     }
     cx.session.memory.check(destination, plane(pitch, bytes, height) as u64)?;
-    let stream = StreamArg { wire: cx.null_stream, object: None };
+    let stream = StreamArg::of_none(cx);
     send::set(cx, destination, pitch as u64, element, value, width as u64, height as u64, stream)
 }
 

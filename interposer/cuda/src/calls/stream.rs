@@ -69,15 +69,13 @@ fn located(cx: Cx, handle: Handle) -> Answer<(Cx, StreamArg)> {
 
 pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
-    // What a synchronise has waited for needs no other. A default stream also stands for others' work.
-    if stream.object.is_some_and(|object| object.progress.is_synchronised()) {
+    // What a synchronise has waited for needs no other.
+    if stream.is_synchronised() {
         return Ok(());
     }
-    let seen = stream.object.map_or(0, |object| object.progress.posted());
+    let seen = stream.posted();
     send::stream_synchronize(cx, stream.quiet())?;
-    if let Some(object) = stream.object {
-        object.progress.synchronised(seen);
-    }
+    stream.synchronised(seen);
     Ok(())
 }
 
@@ -108,10 +106,12 @@ pub fn cuCtxSynchronize(cx: Cx) -> Answer {
     // What was posted before this is done after it; the streams' counts are read first.
     let of_context = |object: &&crate::state::objects::Stream| object.context.load(Relaxed) == cx.context;
     let streams = cx.session.streams.iter().map(|(_, object)| object).filter(of_context);
-    let seen: Vec<_> = streams.map(|object| (object, object.progress.posted())).collect();
+    let shared = cx.session.contexts.get(cx.context).map(|context| &context.shared);
+    let all = streams.map(|object| &object.progress).chain(shared);
+    let seen: Vec<_> = all.map(|progress| (progress, progress.posted())).collect();
     send::context_synchronize(cx)?;
-    for (object, posted) in seen {
-        object.progress.synchronised(posted);
+    for (progress, posted) in seen {
+        progress.synchronised(posted);
     }
     Ok(())
 }

@@ -28,6 +28,8 @@ pub struct Context {
     pub id: AtomicU64,
     /// An error that stays (a fault of a kernel), or 0.
     pub sticky: AtomicU32,
+    /// The work that its legacy stream waits for.
+    pub shared: Progress,
 }
 
 /// A stream.
