@@ -170,7 +170,7 @@ impl Reads {
 pub fn settle(cx: Cx, source: u64, stream: StreamArg) -> Answer {
     let pinned = cx.session.pinned.any() && cx.session.pinned.find(source).is_some();
     // Other threads' streams do not order themselves by this thread's own.
-    if pinned || stream.wire != 0 {
+    if pinned || stream.wire != 0 || !cx.session.uses.posted_copies {
         return send::stream_synchronize(cx, stream.quiet());
     }
     match cx.session.unordered.posted(cx.context) {

@@ -76,7 +76,7 @@ pub fn cuEventSynchronize(cx: Cx, event: Handle) -> Answer {
     let object = find(cx, event)?;
     let cx = cx.within(object.context.load(Relaxed));
     cx.current()?;
-    if object.progress.is_synchronised() {
+    if cx.session.uses.local_sync && object.progress.is_synchronised() {
         return Ok(());
     }
     let seen = object.progress.posted();
@@ -103,7 +103,7 @@ pub fn cuEventQuery(cx: Cx, event: Handle) -> Answer {
     let object = find(cx, event)?;
     let cx = cx.within(object.context.load(Relaxed));
     cx.current()?;
-    if cx.session.uses("board") {
+    if cx.session.uses.board {
         object.progress.query(&OnBoard(cx, event.0))
     } else {
         send::event_query(cx, event.0)

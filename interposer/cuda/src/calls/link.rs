@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
 
-use gpupool_protocol::image::{LinkInput, LinkInputs, LinkProduct};
+use gpupool_protocol::image::{LinkInput, LinkInputs, LinkProduct, MAX_IMAGE};
 
 use super::images::{fetch, in_file, send_parcel};
 use super::jit::Jit;
@@ -74,7 +74,7 @@ pub fn cuLinkAddData_v2(
     values: Ptr<*mut c_void>,
 ) -> Answer {
     find(cx, handle)?;
-    if data.is_null() || size == 0 {
+    if data.is_null() || size == 0 || size as u64 > MAX_IMAGE {
         return Err(INVALID_VALUE);
     }
     let jit = Jit::parse(count, options, values)?;

@@ -70,7 +70,7 @@ fn located(cx: Cx, handle: Handle) -> Answer<(Cx, StreamArg)> {
 pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
     // What a synchronise has waited for needs no other.
-    if stream.is_synchronised() {
+    if cx.session.uses.local_sync && stream.is_synchronised() {
         return Ok(());
     }
     let seen = stream.posted();
@@ -96,7 +96,7 @@ impl Board for OnBoard {
 pub fn cuStreamQuery(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
     match stream.object {
-        Some(object) if cx.session.uses("board") => object.progress.query(&OnBoard(cx, stream)),
+        Some(object) if cx.session.uses.board => object.progress.query(&OnBoard(cx, stream)),
         _ => send::stream_query(cx, stream.quiet()),
     }
 }

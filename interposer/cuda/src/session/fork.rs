@@ -4,19 +4,56 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::{AtomicI32, AtomicU64};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{PHASE, Phase};
 
 const NONE: RawFd = -1;
-static DESCRIPTORS: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
+
+/// A descriptor, and the file behind it (device and inode).
+struct Descriptor {
+    fd: AtomicI32,
+    file: [AtomicU64; 2],
+}
+
+static DESCRIPTORS: [Descriptor; 3] = [const {
+    Descriptor { fd: AtomicI32::new(NONE), file: [AtomicU64::new(0), AtomicU64::new(0)] }
+}; 3];
 
 /// Descriptors of the session, which a child closes.
 pub fn remember(descriptors: [RawFd; 3]) {
     for (place, fd) in DESCRIPTORS.iter().zip(descriptors) {
-        place.store(fd, Relaxed);
+        let file = file(fd).unwrap_or_default();
+        place.file.iter().zip(file).for_each(|(to, from)| to.store(from, Relaxed));
+        place.fd.store(fd, Relaxed);
     }
+}
+
+/// Whether a descriptor is still the session's. A program may have closed all descriptors (as daemons do) and have opened
+/// files of its own under the same numbers, which are not ours to close.
+pub fn is_ours(fd: RawFd) -> bool {
+    DESCRIPTORS.iter().any(|place| place.fd.load(Relaxed) == fd && place.is_same())
+}
+
+impl Descriptor {
+    fn is_same(&self) -> bool {
+        let [device, inode] = &self.file;
+        file(self.fd.load(Relaxed)) == Some([device.load(Relaxed), inode.load(Relaxed)])
+    }
+}
+
+/// Device and inode of an open file. Async-signal-safe.
+fn file(fd: RawFd) -> Option<[u64; 2]> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: a place for a `stat`, which is filled in if the answer is 0.
+    let stat = unsafe {
+        if libc::fstat(fd, stat.as_mut_ptr()) != 0 {
+            return None;
+        }
+        stat.assume_init()
+    };
+    Some([stat.st_dev, stat.st_ino])
 }
 
 /// Registers what happens at `fork` and `exit`. Once a process.
@@ -32,8 +69,9 @@ pub fn watch() {
 extern "C" fn in_child() {
     PHASE.store(Phase::Child as u8, Release);
     for place in &DESCRIPTORS {
-        let fd = place.swap(NONE, Relaxed);
-        if fd != NONE {
+        let ours = place.is_same();
+        let fd = place.fd.swap(NONE, Relaxed);
+        if fd != NONE && ours {
             // SAFETY: a descriptor of the session, which this process never uses again.
             unsafe { libc::close(fd) };
         }

@@ -2,6 +2,7 @@
 
 mod devices;
 mod fork;
+mod optimisations;
 mod start;
 mod watch;
 
@@ -9,11 +10,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use gpupool_protocol::config::ClientConfig;
 use gpupool_protocol::wire::codec::BadRecord;
 use gpupool_protocol::wire::{ClientLink, LinkError};
 
 pub use devices::{Device, Limits};
+pub use optimisations::Optimisations;
 
 use crate::callbacks::Callbacks;
 use crate::calls::link::Link;
@@ -57,8 +58,8 @@ pub struct Session {
     pub driver_version: i32,
     /// The devices that the program sees.
     pub devices: Vec<Device>,
-    /// The configuration that it was set up with.
-    pub config: ClientConfig,
+    /// What may be done in a quicker way.
+    pub uses: Optimisations,
     calls: Vec<u64>,
     /// Contexts by handle.
     pub contexts: Table<Context>,
@@ -210,11 +211,6 @@ impl Session {
             self.link.break_with(LinkError::GivenUp(reason.into()));
             self.callbacks.give_up();
         }
-    }
-
-    /// An optimisation that the configuration has not switched off.
-    pub fn uses(&self, optimisation: &str) -> bool {
-        !self.config.disabled(optimisation)
     }
 }
 

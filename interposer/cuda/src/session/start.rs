@@ -10,7 +10,7 @@ use gpupool_protocol::control::{
 };
 use gpupool_protocol::wire::{ClientLink, LinkError};
 
-use super::{Session, devices, establish, fork, watch};
+use super::{Optimisations, Session, devices, establish, fork, watch};
 use crate::code::{Answer, Code, NO_DEVICE, SYSTEM_NOT_READY};
 use crate::log::{self, say};
 use crate::state::objects::lock;
@@ -94,7 +94,7 @@ fn begin(
         // What cuDriverGetVersion has said before must stay true.
         driver_version: config.driver_version.unwrap_or(opened.snapshot.driver_version) as i32,
         devices: devices::visible(&opened.snapshot, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
-        config,
+        uses: Optimisations::of(&config),
         calls: opened.snapshot.calls.clone(),
         contexts: Default::default(),
         streams: Default::default(),

@@ -84,15 +84,24 @@ struct Watch {
 }
 
 impl Watch {
-    fn wait_for_session(self, session: &Receiver<&'static Session>) {
+    fn wait_for_session(mut self, session: &Receiver<&'static Session>) {
         if let Ok(session) = session.recv() {
             let reason = self.run();
             session.end(&reason);
+            self.leave();
+        }
+    }
+
+    /// Closes the control connection, by which the server learns that the session is over.
+    fn leave(self) {
+        if !super::fork::is_ours(self.control.as_raw_fd()) {
+            // The program has closed it, and may have another file under its number.
+            std::mem::forget(self.control);
         }
     }
 
     /// Watches until the session is over; gives the reason.
-    fn run(mut self) -> String {
+    fn run(&mut self) -> String {
         loop {
             let asked = Instant::now();
             let timeout = self.ping.map(|(_, due)| due.saturating_duration_since(asked));

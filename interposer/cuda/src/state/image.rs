@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::Mutex;
 
-use gpupool_protocol::image::{Contents, KernelInfo};
+use gpupool_protocol::image::{Contents, KernelInfo, MAX_PARAMETERS};
 
 use super::objects::lock;
-
-/// CUDA's limit is 32,764 bytes of parameters; a layout beyond this is no layout.
-const PARAMETERS_MAX: u32 = 64 * 1024;
 
 /// The kernels of an image.
 #[derive(Debug)]
@@ -68,7 +65,7 @@ fn kernel(info: &KernelInfo) -> Option<Kernel> {
     let params: Vec<_> = info.params.iter().map(|p| (p.offset, p.size)).collect();
     let mut block = 0;
     for (offset, size) in &params {
-        let end = offset.checked_add(*size).filter(|end| *end <= PARAMETERS_MAX)?;
+        let end = offset.checked_add(*size).filter(|end| *end <= MAX_PARAMETERS)?;
         block = block.max(end);
     }
     let name: &'static CStr = Box::leak(CString::new(info.name.as_str()).ok()?.into_boxed_c_str());
@@ -99,6 +96,7 @@ mod tests {
     #[test]
     fn impossible_layouts_are_refused() {
         assert!(intern(&contents(u32::MAX, 4)).is_none());
-        assert!(intern(&contents(65530, 8)).is_none());
+        assert!(intern(&contents(MAX_PARAMETERS - 7, 8)).is_none());
+        assert!(intern(&contents(MAX_PARAMETERS - 8, 8)).is_some());
     }
 }

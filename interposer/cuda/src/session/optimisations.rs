@@ -1,0 +1,47 @@
+//! Optimisations that `GPUPOOL_DISABLE` can switch off, by name. Programs must behave the same without them.
+
+use gpupool_protocol::config::ClientConfig;
+
+use crate::log::say;
+
+/// Which of them are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Optimisations {
+    /// `board`: queries of events and streams read the completion board. Without it each asks the worker.
+    pub board: bool,
+    /// `local_sync`: what was synchronised and has no new work needs no second wait. Without it every synchronise waits.
+    pub local_sync: bool,
+    /// `posted_copies`: a synchronous copy from pageable memory returns when its bytes are taken. Without it when it is
+    /// done.
+    pub posted_copies: bool,
+}
+
+const NAMES: [&str; 3] = ["board", "local_sync", "posted_copies"];
+
+impl Optimisations {
+    /// What a configuration leaves on.
+    pub fn of(config: &ClientConfig) -> Self {
+        for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
+            say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
+        }
+        let [board, local_sync, posted_copies] = NAMES.map(|name| !config.disabled(name));
+        Self { board, local_sync, posted_copies }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_switched_off_by_its_name() {
+        let of = |names: &[&str]| {
+            let disable = names.iter().map(|name| (*name).to_owned()).collect();
+            Optimisations::of(&ClientConfig { disable, ..ClientConfig::default() })
+        };
+        assert_eq!(of(&[]), Optimisations { board: true, local_sync: true, posted_copies: true });
+        assert!(!of(&["board"]).board && of(&["board"]).local_sync);
+        assert!(!of(&["other", "local_sync"]).local_sync);
+        assert!(!of(&NAMES).posted_copies);
+    }
+}
