@@ -56,8 +56,7 @@ fn copy_locked(
         return code.ok();
     }
     cx.call.chunk_up = None;
-    let home = cx.context_native();
-    if let Err(fail) = cx.session.watcher.stream(&cx.session, home, stream.native, goal) {
+    if let Err(fail) = super::stream::watch(cx, stream, goal) {
         // It cannot be seen when the copy is over. Better that the client's bytes are early than never free.
         goal.reach(&cx.session, Code::UNKNOWN)?;
         return Err(fail);

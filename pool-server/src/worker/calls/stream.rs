@@ -34,16 +34,17 @@ pub fn context_synchronize(cx: &mut Cx) -> Result<(), Fail> {
 }
 
 pub fn stream_watch(cx: &mut Cx, stream: &Found<Stream>, word: u32, value: u64) -> Result<(), Fail> {
-    let goal = Goal::word(word, value)?;
+    watch(cx, stream, Goal::word(word, value)?)
+}
+
+/// Watches for the end of what is in a stream now. It need not be of the current context, but an event can only be
+/// recorded in a stream of its own.
+pub(super) fn watch(cx: &mut Cx, stream: &Found<Stream>, goal: Goal) -> Result<(), Fail> {
     let current = cx.context_native();
-    match stream.parts {
-        0 => cx.session.watcher.stream(&cx.session, current, stream.native, goal),
-        home if home == current => cx.session.watcher.stream(&cx.session, home, stream.native, goal),
-        home => {
-            // An event can only be recorded in a stream of its own context.
-            cx.leave();
-            cx.session.driver.hand.cuCtxSetCurrent(home).ok()?;
-            cx.session.watcher.stream(&cx.session, home, stream.native, goal)
-        }
+    let home = if stream.parts == 0 { current } else { stream.parts };
+    if home != current {
+        cx.leave();
+        cx.session.driver.hand.cuCtxSetCurrent(home).ok()?;
     }
+    cx.session.watcher.stream(&cx.session, home, stream.native, goal)
 }
