@@ -3,7 +3,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use gpupool_protocol::image::{Contents, JitOption, KernelInfo, MAX_IMAGE, Memory, ParamInfo, extent};
+use gpupool_protocol::image::{
+    Contents, JitOption, KernelInfo, MAX_IMAGE, MAX_PARAMETERS, Memory, ParamInfo, extent,
+};
 
 use crate::worker::code::{Code, Fail};
 use crate::worker::functions::Functions;
@@ -13,8 +15,8 @@ use crate::worker::objects::{Kernel, Kernels};
 const LOG_MAX: u64 = 1 << 20;
 /// Options that one call may have.
 const OPTIONS_MAX: usize = 64;
-/// Parameters that are asked for at most; CUDA's own limit follows from a block of 32 KiB.
-const PARAMS_MAX: usize = 32 * 1024;
+/// Parameters that are asked for at most: more do not fit a block.
+const PARAMS_MAX: usize = MAX_PARAMETERS as usize;
 /// `CUfunction_attribute`s that a table of contents carries.
 const ATTRIBUTES: std::ops::Range<u32> = 0..16;
 
@@ -217,7 +219,12 @@ fn describe_one(ask: &Ask<'_>, native: u64) -> Result<(Kernel, KernelInfo), Code
             break;
         }
         let narrow = |n: usize| u32::try_from(n).or(Err(Code::UNKNOWN));
-        params.push((narrow(offset)?, narrow(size)?));
+        let (offset, size) = (narrow(offset)?, narrow(size)?);
+        if offset.checked_add(size).is_none_or(|end| end > MAX_PARAMETERS) {
+            // The client could not launch it, and would take the table of contents for nonsense.
+            return Err(Code::NOT_SUPPORTED);
+        }
+        params.push((offset, size));
     }
     let mut attributes = Vec::new();
     for attribute in ATTRIBUTES {
@@ -261,6 +268,26 @@ mod tests {
         assert!(Image::new(fatbin).is_ok());
         assert!(Image::new(Vec::new()).is_err());
         assert!(Image::new(vec![1; 64]).is_err());
+    }
+
+    #[test]
+    fn a_kernel_that_no_launch_can_carry_is_refused() {
+        let describe = |bytes: usize| {
+            let param = move |_, index, offset: &mut usize, size: &mut usize| {
+                (*offset, *size) = (4, bytes);
+                if index == 0 { Code::SUCCESS } else { Code::INVALID_VALUE }
+            };
+            let name = |name: &mut *const c_char, _| {
+                *name = c"k".as_ptr();
+                Code::SUCCESS
+            };
+            let ask = Ask { name: &name, param: &param, attribute: &|_, _, _| Code::INVALID_VALUE };
+            describe_one(&ask, 1).map(|(kernel, info)| (kernel.block, info.params.len()))
+        };
+        let most = MAX_PARAMETERS as usize;
+        assert_eq!(describe(most - 4), Ok((most, 1)));
+        assert_eq!(describe(most - 3), Err(Code::NOT_SUPPORTED));
+        assert_eq!(describe(u32::MAX as usize), Err(Code::NOT_SUPPORTED));
     }
 
     #[test]
