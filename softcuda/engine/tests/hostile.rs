@@ -72,6 +72,13 @@ fn swallow(text: &str) {
 }
 
 #[test]
+fn a_kernel_has_as_many_parameters_as_cuda_allows() {
+    let kernel = |bytes: u32| format!("{HEAD}.visible .entry k(.param .align 4 .b8 p[{bytes}]) {{ ret; }}");
+    assert!(Module::parse(&kernel(32_764)).is_ok());
+    assert!(Module::parse(&kernel(32_768)).is_err());
+}
+
+#[test]
 fn deep_nesting_is_refused() {
     for (open, close) in [("{", "}"), ("(", ")"), ("-", ""), ("~", "")] {
         let n = 100_000;

@@ -1,10 +1,10 @@
 //! Module scope: version, target, variables, functions.
 
-use super::MAX_FRAME;
 use super::cursor::{Cursor, Result};
 use super::data::{self, Linkage};
 use super::function;
 use super::lexer::{Kind, lex};
+use super::{MAX_FRAME, MAX_KERNEL_PARAMETERS};
 use crate::error::PtxError;
 use crate::ir::{Formal, Function, Program, Space, Symbol, Ty, Var};
 use std::collections::HashMap;
@@ -205,6 +205,12 @@ impl<'a> Scope<'a> {
         f.name = name.to_string();
         if self.cursor.is(b'(') {
             f.params = self.formals(&mut formals, Symbol::Arg)?;
+        }
+        if kernel && f.params.last().is_some_and(|last| last.offset + last.size > MAX_KERNEL_PARAMETERS) {
+            return Err(PtxError::new(
+                line,
+                format!("`{name}` has more than {MAX_KERNEL_PARAMETERS} bytes of parameters"),
+            ));
         }
         self.function_directives(&mut f)?;
         let index = match self.names.get(name) {
