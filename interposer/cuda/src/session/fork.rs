@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU64};
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU64};
 
 use super::{PHASE, Phase};
 
@@ -17,9 +17,8 @@ struct Descriptor {
     file: [AtomicU64; 2],
 }
 
-static DESCRIPTORS: [Descriptor; 3] = [const {
-    Descriptor { fd: AtomicI32::new(NONE), file: [AtomicU64::new(0), AtomicU64::new(0)] }
-}; 3];
+static DESCRIPTORS: [Descriptor; 3] =
+    [const { Descriptor { fd: AtomicI32::new(NONE), file: [AtomicU64::new(0), AtomicU64::new(0)] } }; 3];
 
 /// Descriptors of the session, which a child closes.
 pub fn remember(descriptors: [RawFd; 3]) {
