@@ -31,6 +31,12 @@ call("cuMemsetD2D8_v2", at(4096), size_t(128), c.c_ubyte(9), size_t(100), size_t
 call("cuMemsetD2D8_v2", at(4096), size_t(50), c.c_ubyte(9), size_t(100), size_t(3))
 call("cuMemsetD2D32_v2", at(8192), size_t(64), u32(3), size_t(4), size_t(5))
 call("cuMemsetD32Async", at(600), u32(5), size_t(2), NULL)
+call("cuMemsetD32Async", at(601), u32(5), size_t(2), NULL)
+call("cuMemsetD16Async", at(601), c.c_ushort(5), size_t(2), NULL)
+call("cuMemsetD2D8Async", at(4096), size_t(50), c.c_ubyte(9), size_t(100), size_t(3), NULL)
+call("cuMemsetD2D8Async", at(4096), size_t(50), c.c_ubyte(9), size_t(100), size_t(1), NULL)
+call("cuMemsetD2D16Async", at(4096), size_t(50), c.c_ushort(9), size_t(26), size_t(3), NULL)
+call("cuMemsetD2D32Async", at(4098), size_t(64), u32(9), size_t(2), size_t(3), NULL)
 call("cuMemsetD32Async", at(600), u32(5), size_t(1 << 40), NULL)
 call("cuMemsetD32Async", at(600), u32(5), size_t(1 << 62), NULL)
 

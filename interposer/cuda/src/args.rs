@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use gpupool_protocol::api::kinds::{
-    Back, Bits, BulkIn, Context, Delete, DevicePtr, Event, Function, HandleKind, Library, Maybe, MemPool,
-    Module, New, OptOut, Out, Stream, Value, Within,
+    Back, Bits, BulkIn, Context, Delete, DevicePtr, Elements, Event, Function, HandleKind, Library, Maybe,
+    MemPool, Module, New, OptOut, Out, Pitch, Stream, Value, Within,
 };
 use gpupool_protocol::wire::UpChunk;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire, Writer, padded};
@@ -116,6 +116,10 @@ macro_rules! numbers {
 }
 numbers! {
     [] DevicePtr as u64, |cx, address, extent| cx.session.memory.check(address, extent as u64).is_ok();
+    [BYTES] Elements<BYTES> as u64, |cx, address, extent| {
+        address.is_multiple_of(u64::from(BYTES)) && cx.session.memory.check(address, extent as u64).is_ok()
+    };
+    [] Pitch as usize, |_, pitch, least| pitch >= least;
     [FIRST, LAST] Within<FIRST, LAST> as u32, |_, value, _| (FIRST..=LAST).contains(&value);
     [MASK] Bits<MASK> as u32, |_, value, _| value & !MASK == 0;
 }

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_void};
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUuuid};
-use gpupool_protocol::api::kinds::{self, Bits, DevicePtr, OptOut, Out, Within, plane};
+use gpupool_protocol::api::kinds::{self, Bits, DevicePtr, Elements, OptOut, Out, Pitch, Within, plane, row};
 
 use crate::args::ClientArg;
 use crate::calls;

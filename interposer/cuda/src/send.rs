@@ -3,8 +3,8 @@
 //! time or the record's place matters more than its answer; their functions here stay unused.
 
 use gpupool_protocol::api::kinds::{
-    Back, Bits, BulkIn, BulkOut, Context, Delete, DevicePtr, Event, Function, Library, Maybe, MemPool,
-    Module, New, OptOut, Out, Stream, Value, Within,
+    Back, Bits, BulkIn, BulkOut, Context, Delete, DevicePtr, Elements, Event, Function, Library, Maybe,
+    MemPool, Module, New, OptOut, Out, Pitch, Stream, Value, Within,
 };
 use gpupool_protocol::wire::UpChunk;
 

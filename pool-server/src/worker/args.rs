@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use gpupool_protocol::api::kinds::{
-    Back, Bits, BulkIn, BulkOut, Context, Delete, DevicePtr, Event, Function, HandleKind, In, Library, Maybe,
-    MemPool, Module, New, OptOut, Out, Str, Stream, Value, Within,
+    Back, Bits, BulkIn, BulkOut, Context, Delete, DevicePtr, Elements, Event, Function, HandleKind, In,
+    Library, Maybe, MemPool, Module, New, OptOut, Out, Pitch, Str, Stream, Value, Within,
 };
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire};
 use gpupool_protocol::wire::layout::CHUNK_BYTES;
@@ -82,6 +82,9 @@ own! {
     [] usize;
     [] f32;
     [] DevicePtr;
+    [] Elements<2>;
+    [] Elements<4>;
+    [] Pitch;
     [] Context;
     [] Stream;
     [] Event;
@@ -151,6 +154,9 @@ plain_inputs! {
     usize => usize;
     f32 => f32;
     DevicePtr => u64;
+    Elements<2> => u64;
+    Elements<4> => u64;
+    Pitch => usize;
 }
 
 impl<const FIRST: u32, const LAST: u32> ServerArg for Within<FIRST, LAST> {

@@ -60,6 +60,13 @@ pub struct Maybe<K>(PhantomData<K>);
 /// one allocation, or 0 where the call decides itself.
 pub struct DevicePtr;
 
+/// As [`DevicePtr`], and a multiple of the size of its elements; else CUDA_ERROR_INVALID_VALUE.
+pub struct Elements<const BYTES: u32>;
+
+/// Bytes from one row to the next of a 2D operation; the extent is the least that it may be ([`row`]); below it is
+/// CUDA_ERROR_INVALID_VALUE.
+pub struct Pitch;
+
 /// A pointer to a `T` that the call reads: plain data without pointers or handles.
 pub struct In<T>(PhantomData<T>);
 
@@ -90,6 +97,11 @@ pub struct BulkIn;
 
 /// Only in a `record`: bytes that the answer carries, at most a staging chunk of them.
 pub struct BulkOut;
+
+/// The least pitch of `height` rows of `width` bytes: a single row has none.
+pub fn row(width: usize, height: usize) -> usize {
+    if height > 1 { width } else { 0 }
+}
 
 /// Bytes from the first to the last that a 2D operation touches: `height` rows of `width` bytes, `pitch` bytes apart.
 /// Saturates, so that a product beyond the address space is beyond every allocation too.

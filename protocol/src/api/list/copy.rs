@@ -24,11 +24,11 @@ hand call cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D) using c
 hand call cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D, stream: CUstream) using copy_in, copy_out, copy_device;
 
 310 post cuMemsetD8Async | cuMemsetD8Async_ptsz(destination: DevicePtr [n], value: u8, n: usize, stream: Stream);
-311 post cuMemsetD16Async | cuMemsetD16Async_ptsz(destination: DevicePtr [n.saturating_mul(2)], value: u16, n: usize, stream: Stream);
-312 post cuMemsetD32Async | cuMemsetD32Async_ptsz(destination: DevicePtr [n.saturating_mul(4)], value: u32, n: usize, stream: Stream);
-313 post cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(destination: DevicePtr [plane(pitch, width, height)], pitch: usize, value: u8, width: usize, height: usize, stream: Stream);
-314 post cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(destination: DevicePtr [plane(pitch, width.saturating_mul(2), height)], pitch: usize, value: u16, width: usize, height: usize, stream: Stream);
-315 post cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(destination: DevicePtr [plane(pitch, width.saturating_mul(4), height)], pitch: usize, value: u32, width: usize, height: usize, stream: Stream);
+311 post cuMemsetD16Async | cuMemsetD16Async_ptsz(destination: Elements<2> [n.saturating_mul(2)], value: u16, n: usize, stream: Stream);
+312 post cuMemsetD32Async | cuMemsetD32Async_ptsz(destination: Elements<4> [n.saturating_mul(4)], value: u32, n: usize, stream: Stream);
+313 post cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(destination: DevicePtr [plane(pitch, width, height)], pitch: Pitch [row(width, height)], value: u8, width: usize, height: usize, stream: Stream);
+314 post cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(destination: Elements<2> [plane(pitch, width.saturating_mul(2), height)], pitch: Pitch [row(width.saturating_mul(2), height)], value: u16, width: usize, height: usize, stream: Stream);
+315 post cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(destination: Elements<4> [plane(pitch, width.saturating_mul(4), height)], pitch: Pitch [row(width.saturating_mul(4), height)], value: u32, width: usize, height: usize, stream: Stream);
 /// Sets `n` elements of 1, 2 or 4 bytes, in `height` rows, on the default stream; asynchronous to the host, as CUDA has it.
 316 post(hand) record set(destination: u64, pitch: u64, element: u32, value: u32, width: u64, height: u64, stream: Stream);
 hand post cuMemsetD8_v2 | cuMemsetD8_v2_ptds(destination: CUdeviceptr, value: u8, n: usize) using set;
