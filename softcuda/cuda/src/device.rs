@@ -56,10 +56,10 @@ impl Device {
         attributes::value(self, id).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// `cuDeviceGetPCIBusId`: `domain:bus:device.function`.
+    /// `cuDeviceGetPCIBusId`: `domain:bus:device.function`, 12 characters as the manual's "13 with the NUL" has it.
     pub fn pci_bus_id(&self) -> String {
         let id = &self.identity;
-        format!("{:08X}:{:02X}:{:02X}.0", id.pci_domain, id.pci_bus, id.pci_device)
+        format!("{:04X}:{:02X}:{:02X}.0", id.pci_domain, id.pci_bus, id.pci_device)
     }
 }
 
@@ -99,13 +99,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pci_id_has_twelve_characters() {
+        assert_eq!(Device::new(11, identity(11), &config(12)).unwrap().pci_bus_id(), "0000:0C:00.0");
+    }
+
+    #[test]
     fn devices_are_told_apart() {
         let (a, b) = (
             Device::new(0, identity(0), &config(2)).unwrap(),
             Device::new(1, identity(1), &config(2)).unwrap(),
         );
         assert_ne!(a.identity, b.identity);
-        assert_eq!(a.pci_bus_id(), "00000000:01:00.0");
+        assert_eq!(a.pci_bus_id(), "0000:01:00.0");
         let both = [Arc::new(a), Arc::new(b)];
         assert_eq!(by_pci_bus_id("0000:02:00.0", &both), Ok(1));
         assert_eq!(by_pci_bus_id("01:00", &both), Ok(0));

@@ -53,7 +53,7 @@ pub fn cuDeviceComputeCapability(cx: Cx, major: Ptr<i32>, minor: Ptr<i32>, devic
 
 /// `domain:bus:device.function`, as the manual writes it.
 fn pci_text((domain, bus, device): (i32, i32, i32)) -> String {
-    format!("{domain:04x}:{bus:02x}:{device:02x}.0")
+    format!("{domain:04X}:{bus:02X}:{device:02X}.0")
 }
 
 pub fn cuDeviceGetPCIBusId(cx: Cx, id: Ptr<c_char>, len: i32, device: i32) -> Answer {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn pci_ids_are_read_as_they_are_written() {
-        assert_eq!(pci_text((0, 0x3b, 0)), "0000:3b:00.0");
+        assert_eq!(pci_text((0, 0x3b, 0)), "0000:3B:00.0");
         assert_eq!(parse_pci("0000:3b:00.0"), Some((0, 0x3b, 0)));
         assert_eq!(parse_pci("3b:00"), Some((0, 0x3b, 0)));
         for wrong in ["", "3b", "x:y", "1:2:3:4"] {
