@@ -98,6 +98,8 @@ rows[0] = 8  # CU_LAUNCH_ATTRIBUTE_PRIORITY; the second row is CU_LAUNCH_ATTRIBU
 config.attributes, config.count = c.addressof(rows), 2
 call("cuLaunchKernelEx", ref(config), function, arguments.array, NULL)
 call("cuLaunchCooperativeKernel", function, 1, 1, 1, 32, 1, 1, 0, NULL, arguments.array)
+for blocks in [1 << 20, 2, 1 << 20]:
+    call("cuLaunchCooperativeKernel", function, blocks, 1, 1, 32, 1, 1, 0, NULL, arguments.array)
 call("cuCtxSynchronize")
 values()
 

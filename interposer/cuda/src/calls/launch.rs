@@ -7,12 +7,14 @@ use gpupool_protocol::api::kinds;
 
 use crate::args::stream;
 use crate::code::{
-    Answer, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
+    Answer, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE,
+    LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
 };
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
 use crate::session::Limits;
 use crate::state::image::Kernel;
+use crate::state::objects::{self, Resident, lock};
 use crate::{host, send};
 
 type Function = Raw<kinds::Function>;
@@ -161,6 +163,9 @@ fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*m
     if i64::from(launch.dynamic_shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
         return Err(INVALID_VALUE);
     }
+    if launch.cooperative {
+        runs_at_once(cx, function, limits, launch)?;
+    }
     let mut small = [0; 256];
     let mut large;
     let size = kernel.block as usize;
@@ -199,6 +204,27 @@ fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
         return Err(LAUNCH_OUT_OF_RESOURCES);
     }
     if launch.cooperative && !limits.cooperative { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// Blocks that wait for each other must all run at once: else CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. The worker is asked
+/// once for the same kernel launched in the same form.
+fn runs_at_once(cx: Cx, function: &objects::Function, limits: &Limits, launch: &Launch<'_>) -> Answer {
+    let (threads, dynamic_shared) = (threads(launch), launch.dynamic_shared);
+    let known = *lock(&function.resident);
+    // An attribute may change the answer.
+    let fresh = !function.any_set.load(Relaxed);
+    let blocks = if fresh && (known.threads, known.dynamic_shared) == (threads, dynamic_shared) {
+        known.blocks
+    } else {
+        let mut blocks = 0;
+        let (handle, shared) = (launch.function.0, dynamic_shared as usize);
+        send::cuOccupancyMaxActiveBlocksPerMultiprocessor(cx, &mut blocks, handle, threads as i32, shared)?;
+        *lock(&function.resident) = Resident { threads, dynamic_shared, blocks };
+        blocks
+    };
+    let room = u64::from(limits.multiprocessors) * blocks.max(0) as u64;
+    let wanted = launch.grid.iter().map(|extent| u64::from(*extent)).product::<u64>();
+    if wanted > room { Err(COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
 
 /// Markers in `extra` (CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE).

@@ -9,6 +9,7 @@ const LIMITS: Limits = Limits {
     block: [1024, 1024, 64],
     grid: [i32::MAX as u32, 65535, 65535],
     cooperative: false,
+    multiprocessors: 1,
 };
 
 fn kernel(params: &[(u32, u32)], most_threads: i32) -> Kernel {

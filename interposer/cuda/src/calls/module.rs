@@ -16,7 +16,7 @@ use crate::cx::Cx;
 use crate::send;
 use crate::state::image::Image;
 use crate::state::memory::Origin;
-use crate::state::objects::{Inside, Module, lock};
+use crate::state::objects::{Inside, Module, Resident, lock};
 
 type Handle = Raw<kinds::Module>;
 type Function = Raw<kinds::Function>;
@@ -127,6 +127,7 @@ pub fn bind(cx: Cx, inside: &mut Inside, index: u32, owner: u64, of_library: boo
         function.max_dynamic_shared.store(shared, Relaxed);
         function.any_set.store(false, Relaxed);
         lock(&function.set).clear();
+        *lock(&function.resident) = Resident::default();
         match of_library {
             true => send::library_kernel(cx, handle, owner, index),
             false => send::module_function(cx, handle, owner, index),

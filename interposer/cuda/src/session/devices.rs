@@ -51,6 +51,8 @@ pub struct Limits {
     pub grid: [u32; 3],
     /// Whether cooperative launches exist.
     pub cooperative: bool,
+    /// Multiprocessors, on which the blocks of a cooperative launch must all find room.
+    pub multiprocessors: u32,
 }
 
 /// What the driver can do and this client does not offer: programs that ask then do without.
@@ -103,6 +105,7 @@ impl Device {
                 limit(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
             ],
             cooperative: limit(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
+            multiprocessors: limit(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         };
         Self {
             pool: pool as i32,

@@ -108,6 +108,19 @@ pub struct Function {
     pub any_set: AtomicBool,
     /// Attributes that the program has set.
     pub set: Mutex<Vec<(u32, i32)>>,
+    /// The worker's last answer to how many blocks run at once.
+    pub resident: Mutex<Resident>,
+}
+
+/// How many blocks of a kernel run at once on a multiprocessor.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Resident {
+    /// Threads a block; 0: not asked yet.
+    pub threads: u64,
+    /// Bytes of dynamic shared memory a block.
+    pub dynamic_shared: u32,
+    /// The blocks.
+    pub blocks: i32,
 }
 
 /// A pointer to a kernel's description, which lives as long as the process.
