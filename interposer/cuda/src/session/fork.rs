@@ -76,3 +76,29 @@ extern "C" fn in_child() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    #[test]
+    fn a_number_under_which_the_program_has_opened_another_file_is_not_ours() {
+        let session = File::open("/dev/null").unwrap().into_raw_fd();
+        remember([session, NONE, NONE]);
+        assert!(is_ours(session));
+        // What a program does that closes all descriptors and goes on.
+        let other = File::open("/proc/self/exe").unwrap();
+        // SAFETY: plain system calls on descriptors of this test.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), session) }, session);
+        assert!(!is_ours(session));
+        in_child();
+        // SAFETY: as above.
+        assert_ne!(unsafe { libc::fcntl(session, libc::F_GETFD) }, -1, "the program's file was closed");
+        PHASE.store(Phase::Fresh as u8, Release);
+        // SAFETY: as above.
+        unsafe { libc::close(session) };
+        assert!(!is_ours(session));
+    }
+}
