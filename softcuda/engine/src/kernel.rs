@@ -147,16 +147,17 @@ fn shared_layout(p: &Program, reach: &Reach, global: &[u64]) -> (Vec<u64>, u32) 
             end += v.size;
         }
     }
-    let dynamic = dynamic_offset(end as u32);
+    let static_shared = end.min(u64::from(u32::MAX)) as u32;
+    let dynamic = dynamic_offset(static_shared);
     for (i, v) in p.vars.iter().enumerate() {
         if used[i] && v.external {
             addresses[i] = u64::from(dynamic);
         }
     }
-    (addresses, end.min(u64::from(u32::MAX)) as u32)
+    (addresses, static_shared)
 }
 
 /// Where dynamic shared memory begins behind the static one.
 pub(crate) fn dynamic_offset(static_shared: u32) -> u32 {
-    static_shared.next_multiple_of(128)
+    static_shared.checked_next_multiple_of(128).unwrap_or(u32::MAX)
 }

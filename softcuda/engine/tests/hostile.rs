@@ -139,3 +139,91 @@ proptest! {
         swallow(&new.concat());
     }
 }
+
+/// Runs the first kernel of a module with one block; it may fault, and must not end the process.
+fn run(text: &str, threads: u32) -> Result<(), softcuda_engine::Fault> {
+    let memory = Memory::new(1 << 30).unwrap();
+    let engine = Engine::new(memory.clone(), 1);
+    let loaded = Loaded::new(&memory, Module::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))).unwrap();
+    let kernel = &loaded.kernels()[0];
+    let launch = softcuda_engine::Launch {
+        grid: [1, 1, 1],
+        block: [threads, 1, 1],
+        dynamic_shared: 0,
+        params: vec![0; kernel.param_bytes() as usize],
+        cooperative: false,
+    };
+    engine.run(kernel, &launch)
+}
+
+#[test]
+fn a_divisor_that_is_cut_to_zero_divides_by_zero() {
+    for ty in ["u16", "s16"] {
+        for op in ["div", "rem"] {
+            run(
+                &format!(
+                    "{HEAD}.visible .entry k() {{ .reg .b16 a; .reg .b32 r; .shared .b16 x; ld.shared.b16 a, [x]; \
+                     mov.u32 r, 65536; {op}.{ty} a, a, r; st.shared.b16 [x], a; ret; }}"
+                ),
+                1,
+            )
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn vectors_are_no_longer_than_ptx_has_them() {
+    for v in ["v8.b64", "v8.f64", "v4.b128"] {
+        let n = if v.starts_with("v8") { 8 } else { 4 };
+        let list = vec!["d"; n].join(",");
+        let text = |s: &str| {
+            format!(
+                "{HEAD}.visible .entry k() {{ .reg .b64 d, p; .shared .align 64 .b8 x[64]; mov.u64 p, 1048576; {s} ret; }}"
+            )
+        };
+        assert!(Module::parse(&text(&format!("ld.shared.{v} {{{list}}}, [p];"))).is_err(), "{v}");
+        assert!(Module::parse(&text(&format!("st.shared.{v} [p], {{{list}}};"))).is_err(), "{v}");
+    }
+}
+
+#[test]
+fn only_the_declared_sums_saturate() {
+    for ty in ["u32", "s64", "u64", "s16"] {
+        let text = format!("{HEAD}.visible .entry k() {{ .reg .b64 d; add.sat.{ty} d, d, d; ret; }}");
+        assert!(Module::parse(&text).is_err(), "{ty}");
+    }
+}
+
+#[test]
+fn asynchronous_copies_reach_no_locals_or_parameters() {
+    for (to, from) in [("l+8", "g"), ("s", "l+8"), ("s", "p+4")] {
+        let text = format!(
+            "{HEAD}.visible .entry k(.param .b32 p) {{ .reg .b64 g; .local .align 8 .b8 l[8]; .shared .align 16 .b8 s[16];\n\
+             cp.async.ca.shared.global [{to}], [{from}], 16; ret; }}"
+        );
+        let e = Module::parse(&text).expect_err(&text);
+        assert_eq!(e.line, 5, "{e}");
+    }
+}
+
+#[test]
+fn what_the_device_library_offers_has_its_prototype() {
+    for (declared, call) in [
+        (".extern .func malloc;", "call malloc;"),
+        (
+            ".extern .func (.param .b32 r) malloc(.param .b64 s);",
+            "{ .param .b32 r; .param .b64 s; call (r), malloc, (s); }",
+        ),
+        (".extern .func free(.param .b32 p);", "{ .param .b32 p; call free, (p); }"),
+        (
+            ".extern .func (.param .b32 r) vprintf(.param .b32 f);",
+            "{ .param .b32 r; .param .b32 f; call (r), vprintf, (f); }",
+        ),
+        (".extern .func __assertfail(.param .b64 m);", "{ .param .b64 m; call __assertfail, (m); }"),
+    ] {
+        let text = format!("{HEAD}{declared}\n.visible .entry k() {{\n{call}\nret; }}\n");
+        let e = Module::parse(&text).expect_err(&text);
+        assert!(e.message.contains("prototype"), "{e}");
+    }
+}

@@ -71,6 +71,7 @@ impl Emit<'_> {
         if !matches!(to, Ty::F32 | Ty::F64) {
             // Exact in f64 as far as the result is finite.
             let f = self.int_as_float(Ty::F64, from.signed(), x);
+            let f = self.float_sat(Ty::F64, mode, f);
             return self.narrowed_half(to, f, mode.round);
         }
         let exact = to == Ty::F64 && c == Class::I32;
@@ -90,23 +91,30 @@ impl Emit<'_> {
         if signed { self.b.ins().fcvt_from_sint(t, x) } else { self.b.ins().fcvt_from_uint(t, x) }
     }
 
+    /// Out of range is the nearest end. NaN is 0, or the topmost bit alone where source or destination have 64 bits.
     fn float_to_int(&mut self, to: Ty, from: Ty, mode: &FloatMode, x: Value) -> Value {
+        let top_for_nan = from == Ty::F64 || to.bits() == 64;
         let (x, from) =
             if matches!(from, Ty::F32 | Ty::F64) { (x, from) } else { (self.half_to_f32(from, x), Ty::F32) };
         let x = self.flush(from, x, mode.ftz);
         let x = self.integral(mode.round, x);
         let c = if to.bytes() < 4 { Class::I32 } else { to.class() };
         let t = class_type(c);
-        if to.bytes() >= 4 {
-            return if to.signed() {
-                self.b.ins().fcvt_to_sint_sat(t, x)
-            } else {
-                self.b.ins().fcvt_to_uint_sat(t, x)
-            };
+        let v = if to.bytes() < 4 {
+            let v = self.b.ins().fcvt_to_sint_sat(types::I64, x);
+            let v = self.clamp(v, true, to);
+            self.fit(v, Class::I64, to.class(), false)
+        } else if to.signed() {
+            self.b.ins().fcvt_to_sint_sat(t, x)
+        } else {
+            self.b.ins().fcvt_to_uint_sat(t, x)
+        };
+        if !top_for_nan {
+            return v;
         }
-        let v = self.b.ins().fcvt_to_sint_sat(types::I64, x);
-        let v = self.clamp(v, true, to);
-        self.fit(v, Class::I64, to.class(), false)
+        let nan = self.b.ins().fcmp(FloatCC::Unordered, x, x);
+        let top = self.imm(class_type(to.class()), (1u64 << (to.bits() - 1)) as i64);
+        self.b.ins().select(nan, top, v)
     }
 
     fn integral(&mut self, round: Round, x: Value) -> Value {
@@ -145,7 +153,10 @@ impl Emit<'_> {
                 let v = self.b.ins().fpromote(types::F64, v);
                 self.narrowed_half(to, v, mode.round)
             }
-            _ => self.narrowed_half(to, x, mode.round),
+            _ => {
+                let v = self.float_sat(Ty::F64, mode, x);
+                self.narrowed_half(to, v, mode.round)
+            }
         }
     }
 

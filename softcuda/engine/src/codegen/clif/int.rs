@@ -146,8 +146,11 @@ impl Emit<'_> {
         let c = if ty.bytes() < 4 { Class::I32 } else { ty.class() };
         let t = class_type(c);
         let (x, y) = (self.fit(x, ty.class(), c, ty.signed()), self.fit(y, ty.class(), c, ty.signed()));
-        let safe =
-            |v: u64| v != 0 && !(ty.signed() && (v as i64) << (64 - ty.bits()) >> (64 - ty.bits()) == -1);
+        // Only the bits of the type count: a literal may have come by way of a wider register.
+        let safe = |v: u64| {
+            let cut = (v as i64) << (64 - ty.bits()) >> (64 - ty.bits());
+            cut != 0 && !(ty.signed() && cut == -1)
+        };
         let v = match divisor {
             Opd::Imm(v) if safe(*v) => self.divide_raw(ty, x, y, quotient),
             _ => {

@@ -108,6 +108,9 @@ pub fn call(b: &mut Body, mut m: Mods) -> Result<()> {
         Some(Name::Symbol(Symbol::Function(f))) => {
             let g = &b.module.program.functions[f as usize];
             let callee = match builtin(name, g.external) {
+                Some(x) if !x.fits(&g.rets, &g.params) => {
+                    return b.error(format!("`{name}` is declared with another prototype than CUDA's"));
+                }
                 Some(x) => Callee::Builtin(x),
                 None => Callee::Function(f),
             };
@@ -141,6 +144,28 @@ pub fn call(b: &mut Body, mut m: Mods) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Builtin {
+    /// Whether results and parameters have the sizes that the run time reads and writes.
+    fn fits(self, rets: &[Formal], params: &[Formal]) -> bool {
+        let (ret, param): (&[u32], &[u32]) = match self {
+            Builtin::Vprintf => (&[4], &[8, 8]),
+            Builtin::AssertFail => (&[], &[8, 8, 4, 8, 8]),
+            Builtin::Malloc => (&[8], &[8]),
+            Builtin::Free => (&[], &[8]),
+        };
+        rets.iter().map(|f| f.size).eq(ret.iter().copied())
+            && params.iter().map(|f| f.size).eq(param.iter().copied())
+            && params
+                .iter()
+                .scan(0, |end, f| {
+                    let at = u32::next_multiple_of(*end, f.size);
+                    *end = at + f.size;
+                    Some(at == f.offset)
+                })
+                .all(|natural| natural)
+    }
 }
 
 fn builtin(name: &str, external: bool) -> Option<Builtin> {

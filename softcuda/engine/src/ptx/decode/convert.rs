@@ -1,7 +1,7 @@
 //! Moves and conversions.
 
 use super::{Mods, float};
-use crate::ir::{Class, IntOp3, Op, Opd, Round, Space, Ty};
+use crate::ir::{Class, IntOp, IntOp3, Op, Opd, Round, Space, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -115,7 +115,10 @@ pub fn szext(b: &mut Body, mut m: Mods) -> Result<()> {
     let a = b.source(ty)?;
     b.comma()?;
     let len = b.source(Ty::U32)?;
-    b.push(Op::Int3 { op: IntOp3::Bfe, ty, d, a, b: Opd::Imm(0), c: len });
+    // `bfe` looks at 8 bits of a length, this instruction at all of them.
+    let clamped = b.temp(Class::I32);
+    b.push(Op::Int { op: IntOp::Min, ty: Ty::U32, d: clamped, a: len, b: Opd::Imm(32) });
+    b.push(Op::Int3 { op: IntOp3::Bfe, ty, d, a, b: Opd::Imm(0), c: Opd::Reg(clamped) });
     Ok(())
 }
 

@@ -66,7 +66,8 @@ pub fn arithmetic(b: &mut Body, mut m: Mods) -> Result<()> {
             IntOp::Mul
         }
     };
-    if !ty.integer() || ty.bytes() < 2 {
+    let saturates = matches!(op, IntOp::AddSat | IntOp::SubSat);
+    if !ty.integer() || ty.bytes() < 2 || (saturates && ty != Ty::S32) {
         return m.unsupported(b);
     }
     m.end(b)?;

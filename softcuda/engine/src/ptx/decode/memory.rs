@@ -1,7 +1,7 @@
 //! Loads, stores, atomics, fences.
 
 use super::Mods;
-use crate::ir::{Addr, AtomOp, Class, Cmp, Guard, Op, Opd, Order, Space, Ty};
+use crate::ir::{Addr, AtomOp, Base, Class, Cmp, Guard, Op, Opd, Order, Space, Symbol, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -58,6 +58,14 @@ fn lanes(m: &mut Mods) -> usize {
     m.one_of(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1)
 }
 
+/// The longest access that PTX has, in bytes: `.v8.b32` and `.v4.b64`.
+const LONGEST: u32 = 32;
+
+/// Whether memory holds vectors of `n` of this type.
+fn accessible(ty: Ty, n: usize) -> bool {
+    ty != Ty::Pred && (n == 1 || ty != Ty::B128 && ty.bytes() * n as u32 <= LONGEST)
+}
+
 fn policy_operand(b: &mut Body, present: bool) -> Result<()> {
     if present {
         b.comma()?;
@@ -74,7 +82,7 @@ pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
     let n = lanes(&mut m);
     let ty = m.ty(b)?;
     m.end(b)?;
-    if ty == Ty::Pred || (n > 1 && ty == Ty::B128) {
+    if !accessible(ty, n) {
         return m.unsupported(b);
     }
     let d = b.list(|b| b.sink(ty.class()))?;
@@ -98,7 +106,7 @@ pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
     let n = lanes(&mut m);
     let ty = m.ty(b)?;
     m.end(b)?;
-    if ty == Ty::Pred || (n > 1 && ty == Ty::B128) || space == Space::Const {
+    if !accessible(ty, n) || space == Space::Const {
         return m.unsupported(b);
     }
     let addr = b.address(space, ty.bytes() * n as u32)?;
@@ -207,6 +215,13 @@ pub fn copy_async(b: &mut Body, mut m: Mods) -> Result<()> {
     b.comma()?;
     let from = b.address(Space::Global, 0)?;
     b.comma()?;
+    // What is reached without a check at run time is checked where the operand is read, and its size was not known there.
+    if [&to, &from]
+        .into_iter()
+        .any(|a| !matches!(a.base, Base::Reg(_) | Base::None | Base::Sym(Symbol::Var(_) | Symbol::Shared(_))))
+    {
+        return b.error("`cp.async` copies from global to shared memory");
+    }
     let size = b.module.cursor.size(16)? as u32;
     let (ty, lanes) = match size {
         4 => (Ty::B32, 1),
