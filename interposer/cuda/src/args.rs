@@ -246,9 +246,9 @@ pub fn named_stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
 pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
     let stream = named_stream(cx, stream)?;
     if stream.object.is_some_and(|object| object.flags.load(Relaxed) & NON_BLOCKING != 0)
-        && let Some(context) = cx.session.unordered.take()
+        && let Some(copies) = cx.session.unordered.pending()
     {
-        wait_for_legacy(cx, context)?;
+        wait_for_copies(cx, copies)?;
     }
     Ok(stream)
 }
@@ -256,13 +256,23 @@ pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
 
-/// Waits for what was posted to a context's legacy stream. In a context that has gone nothing is left to wait for.
+/// Waits for the copies that [`crate::state::order`] counted. An error of another context is not this one's, and says as
+/// well that nothing is left to wait for there.
 #[cold]
-pub fn wait_for_legacy(cx: Cx, context: u64) -> Answer {
-    if !cx.session.contexts.get(context).is_some_and(|context| context.active.load(Relaxed)) {
-        return Ok(());
+fn wait_for_copies(cx: Cx, copies: u64) -> Answer {
+    let contexts = &cx.session.contexts;
+    let mut result = Ok(());
+    for context in cx.session.unordered.contexts(|context| contexts.get(context).is_some()) {
+        if contexts.get(context).is_some_and(|context| context.active.load(Relaxed)) {
+            let legacy = StreamArg::special(cx, 0).quiet();
+            let waited = crate::send::stream_synchronize(cx.within(context), legacy);
+            if context == cx.context {
+                result = waited;
+            }
+        }
     }
-    crate::send::stream_synchronize(cx.within(context), StreamArg::special(cx, 0).quiet())
+    cx.session.unordered.awaited(copies);
+    result
 }
 
 impl Field for Stream {
