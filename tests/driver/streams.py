@@ -1,5 +1,7 @@
 """Devices, contexts, streams, events, host functions: their states, and wrong uses of them."""
 
+from time import sleep
+
 from cuda import *
 
 must("cuInit", 0)
@@ -91,6 +93,28 @@ for bits in [0, 1]:
     call("cuStreamAddCallback", stream, callback, pointer(43), bits)
 call("cuStreamSynchronize", stream)
 show(said)
+
+# What a host function writes to pinned memory is what a copy behind it in the stream takes.
+pinned, there, back = pointer(), u64(), u32()
+must("cuMemHostAlloc", ref(pinned), size_t(4), 0)
+must("cuMemAlloc_v2", ref(there), size_t(4))
+word = u32.from_address(pinned.value)
+
+
+def write(value):
+    sleep(0.05)
+    word.value = value
+
+
+writer = c.CFUNCTYPE(None, pointer)(write)
+for value in [7, 8]:
+    call("cuLaunchHostFunc", stream, writer, pointer(value))
+    call("cuMemcpyHtoDAsync_v2", there, pinned, size_t(4), stream)
+    call("cuMemcpyDtoHAsync_v2", ref(back), there, size_t(4), stream)
+    call("cuStreamSynchronize", stream)
+    show(back.value)
+must("cuMemFreeHost", pinned)
+must("cuMemFree_v2", there)
 
 # The stack of contexts.
 created, inside = pointer(), u64()

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use gpupool_protocol::api::numbers;
 use gpupool_protocol::wire::CallHead;
@@ -42,6 +43,8 @@ pub enum Job {
 pub struct Callbacks {
     jobs: Mutex<HashMap<u64, Job>>,
     last: AtomicU64,
+    /// Registered and not yet returned from.
+    under_way: AtomicU64,
     started: Mutex<bool>,
 }
 
@@ -55,13 +58,25 @@ impl Callbacks {
         }
         drop(started);
         let id = self.last.fetch_add(1, Relaxed) + 1;
+        self.under_way.fetch_add(1, AcqRel);
         lock(&self.jobs).insert(id, job);
         Ok(id)
     }
 
     /// The job will not come.
     pub fn unregister(&self, id: u64) {
-        lock(&self.jobs).remove(&id);
+        if lock(&self.jobs).remove(&id).is_some() {
+            self.returned();
+        }
+    }
+
+    /// Whether some host function has not returned yet. Where it says no, what they have written is seen.
+    pub fn are_under_way(&self) -> bool {
+        self.under_way.load(Acquire) != 0
+    }
+
+    fn returned(&self) {
+        self.under_way.fetch_sub(1, AcqRel);
     }
 
     /// The session is over: nothing will come.
@@ -81,7 +96,10 @@ fn serve(session: &'static Session) {
         };
         // A worker that asks for what does not exist still gets its answer, or its stream would stand for ever.
         match lock(&session.callbacks.jobs).remove(&id) {
-            Some(job) => inside_callback(|| run(job)),
+            Some(job) => {
+                inside_callback(|| run(job));
+                session.callbacks.returned();
+            }
             None => say!(Warn, "the worker asks for host function {id}, which does not exist"),
         }
         let head = CallHead::new(numbers::callback_done, thread::lane(), 0);

@@ -11,7 +11,7 @@ use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 
-use crate::args::{Bulk, StreamArg, stream, wait_for_legacy};
+use crate::args::{Bulk, StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::{Cx, Pending};
@@ -82,7 +82,16 @@ pub fn carry_out(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
     }
 }
 
+fn is_pinned(cx: Cx, address: u64) -> bool {
+    cx.session.pinned.any() && cx.session.pinned.find(address).is_some()
+}
+
 fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamArg) -> Answer {
+    // Bytes of pinned memory count as they are when the stream comes to the copy. The only thing of a stream that can still
+    // change them is a host function before it; pageable memory is read during the call in any case.
+    if cx.session.callbacks.are_under_way() && is_pinned(cx, source) {
+        send::stream_synchronize(cx, stream.quiet())?;
+    }
     if len <= INLINE_MAX {
         return send::copy_in(cx, destination, Bulk::Inline(host::bytes(source, len)), stream);
     }
@@ -168,15 +177,12 @@ impl Reads {
 /// What a call that is synchronous in CUDA does when its copy to the device was posted. From pinned memory it waits, as
 /// the manual demands. From pageable memory it may return when the bytes are taken; then later work must find them.
 pub fn settle(cx: Cx, source: u64, stream: StreamArg) -> Answer {
-    let pinned = cx.session.pinned.any() && cx.session.pinned.find(source).is_some();
     // Other threads' streams do not order themselves by this thread's own.
-    if pinned || stream.wire != 0 || !cx.session.uses.posted_copies {
+    if is_pinned(cx, source) || stream.wire != 0 || !cx.session.uses.posted_copies {
         return send::stream_synchronize(cx, stream.quiet());
     }
-    match cx.session.unordered.posted(cx.context) {
-        Some(other) => wait_for_legacy(cx, other),
-        None => Ok(()),
-    }
+    cx.session.unordered.posted(cx.context);
+    Ok(())
 }
 
 /// Checks a linear copy and carries it out. `sync`: the call is a synchronous one.
