@@ -68,8 +68,10 @@ pub fn cuEventRecordWithFlags(cx: Cx, event: Handle, hstream: Raw<kinds::Stream>
     }
     let cx = cx.within(context);
     cx.current()?;
+    send::event_record(cx, event.0, stream, flags)?;
+    // Counted when it is sent: another thread's wait that covers this count then comes after the record.
     object.progress.post();
-    send::event_record(cx, event.0, stream, flags)
+    Ok(())
 }
 
 pub fn cuEventSynchronize(cx: Cx, event: Handle) -> Answer {

@@ -14,6 +14,7 @@ use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
 use crate::session::Limits;
 use crate::state::image::Kernel;
+use crate::state::objects::Event;
 use crate::state::objects::{self, Resident, lock};
 use crate::{host, send};
 
@@ -102,7 +103,7 @@ pub fn cuLaunchKernelEx(
     extra: Ptr<*mut c_void>,
 ) -> Answer {
     let config = config.get()?;
-    let (rows, cooperative) = attributes(cx, &config)?;
+    let Attributes { rows, cooperative, events } = attributes(cx, &config)?;
     let launch = Launch {
         function,
         grid: config.grid,
@@ -112,14 +113,26 @@ pub fn cuLaunchKernelEx(
         cooperative,
         attributes: &rows,
     };
-    post(cx, &launch, parameters, extra)
+    post(cx, &launch, parameters, extra)?;
+    // As in cuEventRecord: counted when the launch is sent.
+    events.iter().for_each(|event| event.progress.post());
+    Ok(())
 }
 
-/// The attributes that go with the record, and whether the launch is cooperative. None is dropped: one that is not known
-/// to be harmless is refused.
-fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<(Vec<u8>, bool)> {
-    let mut rows = Vec::new();
-    let mut cooperative = false;
+/// What a launch's attributes say.
+#[derive(Default)]
+struct Attributes {
+    /// Those that go with the record.
+    rows: Vec<u8>,
+    /// Whether the launch is cooperative.
+    cooperative: bool,
+    /// Events that the launch records.
+    events: Vec<&'static Event>,
+}
+
+/// The attributes of a launch. None is dropped: one that is not known to be harmless is refused.
+fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<Attributes> {
+    let mut found = Attributes::default();
     if config.count > ATTRIBUTES_MAX || (config.count > 0 && config.attributes == 0) {
         return Err(INVALID_VALUE);
     }
@@ -131,13 +144,13 @@ fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<(Vec<u8>, bool)> {
             0 => continue,
             // CU_LAUNCH_ATTRIBUTE_COOPERATIVE, an int.
             2 => {
-                cooperative |= number(8) != 0;
+                found.cooperative |= number(8) != 0;
                 continue;
             }
             // Events that the launch records: their handles stand at the value's start.
             7 | 12 => {
                 let event = u64::from(number(8)) | u64::from(number(12)) << 32;
-                cx.session.events.get(event).ok_or(INVALID_HANDLE)?.progress.post();
+                found.events.push(cx.session.events.get(event).ok_or(INVALID_HANDLE)?);
             }
             // Access policy, synchronization policy, clusters, programmatic serialization, priority, memory domains,
             // carve-out, hints.
@@ -145,9 +158,9 @@ fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<(Vec<u8>, bool)> {
             // Updatable graph nodes, and what is newer than this library.
             _ => return Err(NOT_SUPPORTED),
         }
-        rows.extend_from_slice(row);
+        found.rows.extend_from_slice(row);
     }
-    Ok((rows, cooperative))
+    Ok(found)
 }
 
 fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*mut c_void>) -> Answer {
