@@ -208,9 +208,10 @@ impl Session {
         let (live, broken) = (Phase::Live as u8, Phase::Broken as u8);
         if PHASE.compare_exchange(live, broken, Release, Relaxed).is_ok() {
             say!(Error, "the session is broken: {reason}; every CUDA call fails from now on");
-            self.link.break_with(LinkError::GivenUp(reason.into()));
-            self.callbacks.give_up();
         }
+        // Also when the process is ending: a destructor of the program's may join a thread that waits here.
+        self.link.break_with(LinkError::GivenUp(reason.into()));
+        self.callbacks.give_up();
     }
 }
 
