@@ -257,3 +257,31 @@ fn half_precision() {
         assert!((q[i].to_f64() - (sum + 1.0)).abs() <= 1e-2 * sum, "{i}: {} {sum}", q[i]);
     }
 }
+
+/// A program that was built for fast mathematics runs with denormals flushed, and so do the threads that it makes.
+#[test]
+fn the_caller_may_flush_denormals() {
+    let control = |new: u32| {
+        let mut old = 0u32;
+        // SAFETY: sets this thread's rounding and flushing only, and back below.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", "ldmxcsr [{}]", in(reg) &raw mut old, in(reg) &raw const new);
+        }
+        old
+    };
+    let d = Device::new();
+    let l = d.load(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) { .reg .b64 p; .reg .f32 f;\n\
+         ld.param.u64 p, [p0]; ld.global.f32 f, [p]; mul.f32 f, f, 0f3f000000; st.global.f32 [p], f; ret; }"
+            .replace("(.param .u64 p)", "(.param .u64 p0)")
+            .as_str(),
+    );
+    let p = d.put(&[f32::MIN_POSITIVE]);
+    // Flush to zero, denormals are zero.
+    let before = control(0x1f80 | 0x8040);
+    let ran = d.run(&l.kernels()[0], [1, 1, 1], [1, 1, 1], &[Arg::U64(p)]);
+    let after = control(before);
+    ran.unwrap();
+    assert_eq!(d.get::<u32>(p, 1), [0x0040_0000]);
+    assert_eq!(after & !0x3f, 0x1f80 | 0x8040, "the caller's own setting is put back");
+}

@@ -227,3 +227,28 @@ fn what_the_device_library_offers_has_its_prototype() {
         assert!(e.message.contains("prototype"), "{e}");
     }
 }
+
+/// Wide text is made on the small stack of the thread that prints it, however deep that is.
+#[test]
+fn printing_at_the_end_of_the_stack_is_an_overflow_and_no_crash() {
+    // Registers that live over the calls make the frames large, so that the native stack ends first.
+    let many: Vec<String> = (0..64).map(|i| format!("r{i}")).collect();
+    let (mut before, mut after) = (String::new(), String::new());
+    for r in &many {
+        before += &format!("ld.volatile.global.u64 {r}, [x];\n");
+        after += &format!("st.volatile.global.u64 [x], {r};\n");
+    }
+    let text = format!(
+        "{HEAD}.global .u64 x;\n.global .b8 format[8] = {{37, 46, 52, 48, 48, 48, 102, 0}};\n\
+         .extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n\
+         .func deep() {{\n.reg .b64 {}, f; .reg .b32 n;\n{before}\
+         {{ .param .b32 r; .param .b64 p; .param .b64 a; mov.u64 f, format; st.param.b64 [p], f; mov.u64 f, x;\n\
+         st.param.b64 [a], f; call (r), vprintf, (p, a); }}\n\
+         call deep;\n{after}ret; }}\n\
+         .visible .entry k() {{ call deep; ret; }}\n",
+        many.join(", ")
+    );
+    let fault = run(&text, 2).unwrap_err();
+    assert_eq!(fault.kind, softcuda_engine::FaultKind::IllegalAddress, "{fault}");
+    assert!(fault.message.contains("stack overflow"), "{fault}");
+}

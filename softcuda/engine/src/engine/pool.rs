@@ -59,24 +59,41 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Blocks all signals of this thread while it lives.
-struct NoSignals(libc::sigset_t);
+/// Blocks all signals of this thread while it lives, and has it compute as kernels do: to nearest, with denormals. A
+/// program built for fast mathematics flushes them in all its threads, ours among them.
+struct Quiet(libc::sigset_t, u32);
 
-impl NoSignals {
-    fn new() -> NoSignals {
+/// MXCSR with all exceptions masked, and nothing else.
+const PLAIN_FLOATS: u32 = 0x1f80;
+
+fn swap_float_control(new: u32) -> u32 {
+    let mut old = 0u32;
+    // SAFETY: reads and writes MXCSR, and memory on this stack; the value is one that masks all exceptions, or was there.
+    unsafe {
+        std::arch::asm!(
+            "stmxcsr [{old}]", "ldmxcsr [{new}]",
+            old = in(reg) &raw mut old, new = in(reg) &raw const new, options(nostack),
+        );
+    }
+    old
+}
+
+impl Quiet {
+    fn new() -> Quiet {
         // SAFETY: plain C calls on sets that live on this stack.
         unsafe {
             let mut all = std::mem::zeroed();
             let mut old = std::mem::zeroed();
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            NoSignals(old)
+            Quiet(old, swap_float_control(PLAIN_FLOATS))
         }
     }
 }
 
-impl Drop for NoSignals {
+impl Drop for Quiet {
     fn drop(&mut self) {
+        swap_float_control(self.1);
         // SAFETY: the set was filled by `pthread_sigmask`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
@@ -100,7 +117,7 @@ impl Pool {
 
     /// Runs a grid to its end, with the calling thread as one of the workers.
     pub fn run(self: &Arc<Self>, grid: &Arc<Grid>) -> Result<(), Fault> {
-        let _signals = NoSignals::new();
+        let _quiet = Quiet::new();
         let many = lock(&grid.state).total > 1;
         {
             let mut q = lock(&self.queue);
@@ -127,7 +144,7 @@ impl Pool {
         while q.threads.len() + 1 < self.workers && !q.stop {
             let (pool, number) = (self.clone(), q.threads.len() as u32 + 1);
             let body = move || {
-                let _signals = NoSignals::new();
+                let _quiet = Quiet::new();
                 pool.worker(number);
             };
             match std::thread::Builder::new().name(format!("softcuda-{number}")).spawn(body) {

@@ -194,7 +194,8 @@ enum Value {
     Text(Vec<u8>),
 }
 
-/// One conversion by the C library, whose format it is. Widths are cut to 4096.
+/// One conversion by the C library, whose format it is. Widths and precisions are cut to 999: the library makes a number of
+/// so many places on the stack, and that is the small one of a thread (see `HELPER_ROOM` of the code generator).
 fn formatted(out: &mut Vec<u8>, spec: &[u8], value: Value) {
     let spec = cut_numbers(spec);
     let Ok(spec) = CString::new(spec) else { return };
@@ -202,7 +203,7 @@ fn formatted(out: &mut Vec<u8>, spec: &[u8], value: Value) {
         Value::Text(t) => CString::new(t.clone()).unwrap_or_default(),
         _ => CString::default(),
     };
-    let size = 9000 + text.as_bytes().len();
+    let size = 3000 + text.as_bytes().len();
     let mut buffer = vec![0u8; size];
     let p = buffer.as_mut_ptr().cast();
     // SAFETY: `spec` holds exactly one conversion, of the kind of the value, and the buffer's size is given.
@@ -222,8 +223,8 @@ fn cut_numbers(spec: &[u8]) -> Vec<u8> {
     while i < spec.len() {
         let n = spec[i..].iter().take_while(|c| c.is_ascii_digit()).count();
         if n > 3 {
-            // Leading zeros are flags; four digits and more are cut to 4096.
-            out.extend_from_slice(b"4096");
+            // Leading zeros are flags; four digits and more are cut.
+            out.extend_from_slice(b"999");
             i += n;
         } else {
             out.extend_from_slice(&spec[i..i + n.max(1)]);
