@@ -16,6 +16,8 @@ use super::session::{Broken, Session};
 
 /// Set in a board word together with the driver's code: the work has failed.
 pub const FAILED: u64 = 1 << 63;
+/// Questions in a row, while a new watch has to wait.
+const BATCH: usize = 128;
 /// Pauses between two rounds of questions: short at first, doubled up to the longest.
 const SHORTEST: Duration = Duration::from_micros(5);
 const LONGEST: Duration = Duration::from_micros(200);
@@ -183,8 +185,12 @@ impl Watcher {
             state.running = true;
         }
         state.put(watch)?;
+        // Among many, one more waits for its turn: a round for each would take the longer the more there are.
+        let few = state.watches.len() <= BATCH;
         drop(state);
-        self.bell.notify_one();
+        if few {
+            self.bell.notify_one();
+        }
         Ok(())
     }
 
@@ -215,6 +221,7 @@ impl Watcher {
 
     fn serve(&self, session: &Arc<Session>) {
         let mut pause = SHORTEST;
+        let mut next = 0;
         let mut state = self.lock();
         loop {
             if state.watches.is_empty() {
@@ -224,10 +231,17 @@ impl Watcher {
             }
             // The lock is held, so that no event is destroyed while the driver is asked about it; the question does
             // not wait for anything.
-            match ask(session, &mut state) {
+            match ask(session, &mut state, &mut next) {
                 Ok(0) => {}
                 Ok(_) => pause = SHORTEST,
                 Err(broken) => return session.end(broken),
+            }
+            if next != 0 {
+                // The ring's thread may want to add a watch.
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                continue;
             }
             let (held, timeout) =
                 self.bell.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
@@ -237,30 +251,30 @@ impl Watcher {
     }
 }
 
-/// Asks about every watched event; how many are done.
-fn ask(session: &Session, state: &mut State) -> Result<usize, Broken> {
-    let before = state.watches.len();
+/// Asks about watched events from key `next` on, as many as a batch has; says how many are done. `next` becomes the key to go
+/// on with, or 0 when the round is complete.
+fn ask(session: &Session, state: &mut State, next: &mut u32) -> Result<usize, Broken> {
     let State { watches, free, current, .. } = state;
     let hand = &session.driver.hand;
-    let mut broken = None;
-    watches.retain(|_, watch| {
+    let mut done = Vec::new();
+    let mut batch = watches.range(*next..);
+    for (key, watch) in batch.by_ref().take(BATCH) {
         if *current != watch.context && hand.cuCtxSetCurrent(watch.context) == Code::SUCCESS {
             *current = watch.context;
         }
         let code = hand.cuEventQuery(watch.event);
         if code == Code::NOT_READY {
-            return true;
+            continue;
         }
-        if let Err(error) = watch.goal.reach(session, code) {
-            broken = Some(Broken::Link(error));
-        }
+        watch.goal.reach(session, code)?;
         if watch.ours {
             free.entry(watch.context).or_default().push(watch.event);
         }
-        false
-    });
-    match broken {
-        Some(broken) => Err(broken),
-        None => Ok(before - state.watches.len()),
+        done.push(*key);
     }
+    *next = batch.next().map_or(0, |(key, _)| *key);
+    for key in &done {
+        watches.remove(key);
+    }
+    Ok(done.len())
 }

@@ -138,6 +138,30 @@ fn a_word_is_watched_once_however_often_it_is_asked_for() {
 }
 
 #[test]
+fn many_words_are_all_raised() {
+    let (driver, _guard) = null::driver();
+    let pool = Pool::start(driver);
+    pool.post(stream_create, Body::words(&[handle(0), 0, 0]));
+    assert_eq!(pool.call(stream_query, Body::words(&[handle(0)])).0, 0);
+    null::with(|state| {
+        let entry = state.log.iter().find_map(|entry| entry.strip_prefix("stream 0x")).unwrap();
+        state.held.insert(u64::from_str_radix(entry, 16).unwrap());
+    });
+    // More than the watcher asks about in a row, up to the last word that there is.
+    let words = (0..BOARD_WORDS).rev().step_by(100);
+    for word in words.clone() {
+        pool.post(stream_watch, Body::words(&[handle(0), u64::from(word), 1]));
+    }
+    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+    assert_eq!(pool.link.board(BOARD_WORDS - 1).unwrap(), 0);
+    null::let_go();
+    for word in words {
+        pool.link.wait_board(word, 1).unwrap();
+    }
+    pool.end().unwrap();
+}
+
+#[test]
 fn a_context_that_is_idle_needs_no_other_thread() {
     let (driver, _guard) = null::driver();
     let pool = Pool::start(driver);
