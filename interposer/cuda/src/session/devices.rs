@@ -56,7 +56,7 @@ pub struct Limits {
 }
 
 /// What the driver can do and this client does not offer: programs that ask then do without.
-const NOT_OFFERED: [Attribute; 23] = [
+const NOT_OFFERED: &[Attribute] = &[
     Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
     Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -80,13 +80,30 @@ const NOT_OFFERED: [Attribute; 23] = [
     Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
     Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR,
     Attribute::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1,
+    Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1,
+    Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1,
+    Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
+    Attribute::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
+    Attribute::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+    Attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+    Attribute::CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
+    Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED,
 ];
 
 impl Device {
     /// The device that the snapshot has at `pool`.
     pub fn new(pool: usize, info: &DeviceInfo) -> Self {
         let mut attributes: HashMap<i32, i32> = info.attributes.iter().copied().collect();
-        for hidden in NOT_OFFERED.map(|a| a as i32) {
+        for hidden in NOT_OFFERED.iter().map(|a| *a as i32) {
             attributes.entry(hidden).and_modify(|value| *value = 0);
         }
         let limit = |attribute: Attribute| {
@@ -201,10 +218,12 @@ mod tests {
 
     #[test]
     fn what_is_not_offered_reads_as_zero() {
-        let managed = Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY as i32;
-        let info = DeviceInfo { attributes: vec![(managed, 1), (1, 1024)], ..DeviceInfo::default() };
-        let device = Device::new(0, &info);
-        assert_eq!((device.attribute(managed), device.attribute(1)), (Some(0), Some(1024)));
+        // By cuda.h's numbers: managed memory, stream memory operations in both their forms, memory of the host's nodes.
+        let hidden = [83, 92, 93, 94, 122, 123, 141];
+        let attributes = hidden.into_iter().map(|attribute| (attribute, 1)).chain([(1, 1024)]).collect();
+        let device = Device::new(0, &DeviceInfo { attributes, ..DeviceInfo::default() });
+        assert_eq!(hidden.map(|attribute| device.attribute(attribute)), [Some(0); 7]);
+        assert_eq!(device.attribute(1), Some(1024));
         assert_eq!(device.attribute(9999), None);
         assert_eq!(device.limits.threads, 1024);
     }
