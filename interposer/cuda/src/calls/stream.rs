@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use gpupool_protocol::api::kinds;
 
 use crate::args::{StreamArg, named_stream};
-use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE};
+use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
 use crate::state::watch::Board;
@@ -117,7 +117,11 @@ pub fn cuCtxSynchronize(cx: Cx) -> Answer {
 }
 
 pub fn cuCtxSynchronize_v2(cx: Cx, context: Raw<kinds::Context>) -> Answer {
-    cuCtxSynchronize(if context.is_null() { cx } else { cx.within(context.0) })
+    if context.is_null() {
+        return cuCtxSynchronize(cx);
+    }
+    cx.session.contexts.get(context.0).ok_or(INVALID_CONTEXT)?;
+    cuCtxSynchronize(cx.within(context.0))
 }
 
 pub fn cuStreamGetFlags(cx: Cx, handle: Handle, flags: Ptr<u32>) -> Answer {

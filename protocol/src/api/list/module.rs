@@ -71,8 +71,8 @@ local cuLinkDestroy(state: CUlinkState);
 420 call cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<i32>, function: Function, block_size: i32, dynamic_shared: usize, flags: Bits<1>);
 421 call cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<i32>, function: Function, block_size: i32, dynamic_shared: usize);
 422 call cuOccupancyAvailableDynamicSMemPerBlock(bytes: Out<usize>, function: Function, blocks: i32, block_size: i32);
-hand call cuOccupancyMaxPotentialBlockSize(min_grid: *mut i32, block_size: *mut i32, function: CUfunction, dynamic_shared_of: Option<unsafe extern "C" fn(i32) -> usize>, dynamic_shared: usize, limit: i32) using function_get_attribute;
-hand call cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid: *mut i32, block_size: *mut i32, function: CUfunction, dynamic_shared_of: Option<unsafe extern "C" fn(i32) -> usize>, dynamic_shared: usize, limit: i32, flags: u32) using function_get_attribute;
+hand call cuOccupancyMaxPotentialBlockSize(min_grid: *mut i32, block_size: *mut i32, function: CUfunction, dynamic_shared_of: Option<unsafe extern "C" fn(i32) -> usize>, dynamic_shared: usize, limit: i32) using cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
+hand call cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid: *mut i32, block_size: *mut i32, function: CUfunction, dynamic_shared_of: Option<unsafe extern "C" fn(i32) -> usize>, dynamic_shared: usize, limit: i32, flags: u32) using cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
 
     }};
 }
