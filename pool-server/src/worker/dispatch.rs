@@ -286,9 +286,9 @@ fn needs_context(number: u16) -> bool {
     !FREE.get(usize::from(number)).copied().unwrap_or(false)
 }
 
-/// A record that is not carried out at all, since its context is gone, may still make a handle: that is taken into its
-/// table, so that the next one is in line. And it may name a parcel, which is dropped. Handles that are made stand first
-/// in a record, a parcel comes next.
+/// A record that is not carried out at all, since its context is gone, may still make or delete a handle: its table follows,
+/// so that the next one is in line. And it may name a parcel, which is dropped. Handles that are made or deleted stand
+/// first in a record, a parcel comes next.
 fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail> {
     use numbers::*;
     let mut from = Reader::new(body);
@@ -300,6 +300,13 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
         n if n == module_function => Some(cx.fresh::<Function>(word()?)?),
         _ => None,
     };
+    // What it deletes has gone with its context; the client uses the place again all the same.
+    match cx.call.number {
+        n if n == stream_destroy => drop(cx.remove::<Stream>(word()?)),
+        n if n == event_destroy => drop(cx.remove::<Event>(word()?)),
+        n if n == module_unload => drop(cx.remove::<Module>(word()?)),
+        _ => {}
+    }
     if [module_load, link].contains(&cx.call.number) {
         cx.session.parcels.take(word()?)?;
     }

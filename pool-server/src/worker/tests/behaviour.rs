@@ -138,6 +138,30 @@ fn a_word_is_watched_once_however_often_it_is_asked_for() {
 }
 
 #[test]
+fn what_is_deleted_after_its_context_gives_its_place_back() {
+    let (driver, _guard) = null::driver();
+    let mut pool = Pool::start(driver);
+    assert_eq!(pool.call(context_create, Body::words(&[handle(1), 0, 1])).0, 0);
+    pool.context = handle(1);
+    pool.post(stream_create, Body::words(&[handle(0), 0, 0]));
+    pool.post(event_create, Body::words(&[handle(0), 0]));
+    pool.parcel(1, IMAGE);
+    assert_eq!(pool.call(module_load, Body::words(&[handle(0), 1, 0])).1[0], 0);
+    // Two threads of a program: one ends the context, the other what is in it.
+    assert_eq!(pool.call(context_destroy, Body::words(&[handle(1)])).0, 0);
+    pool.post(stream_destroy, Body::words(&[handle(0)]));
+    pool.post(event_destroy, Body::words(&[handle(0)]));
+    assert_eq!(pool.call(module_unload, Body::words(&[handle(0)])).0, Code::INVALID_CONTEXT.0);
+    pool.context = handle(0);
+    pool.post(stream_create, Body::words(&[again(0, 2), 0, 0]));
+    pool.post(event_create, Body::words(&[again(0, 2), 0]));
+    pool.parcel(2, IMAGE);
+    assert_eq!(pool.call(module_load, Body::words(&[again(0, 2), 2, 0])).1[0], 0);
+    assert_eq!(synchronize(&pool, again(0, 2)), 0);
+    pool.end().unwrap();
+}
+
+#[test]
 fn many_words_are_all_raised() {
     let (driver, _guard) = null::driver();
     let pool = Pool::start(driver);
