@@ -383,6 +383,27 @@ fn shared_memory_over_tcp_is_refused() {
 }
 
 #[test]
+fn a_secret_that_was_used_in_vain_ends_the_session_with_the_reason() {
+    let server = Server::start(|_| {});
+    let config = server.tcp();
+    let deadline = || Instant::now() + Duration::from_secs(3);
+    let mut control = connect(&config, deadline()).unwrap();
+    let opened = control.open(&config, &request(&config), deadline()).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(&preamble()).unwrap();
+    let attach = ClientMessage::Attach(Attach { secret: opened.secret, transport: Transport::Shm });
+    stream.write_all(&encode(&attach).unwrap()).unwrap();
+    read_greeting(&mut stream);
+    assert!(matches!(read_message(&mut stream), ServerMessage::Refused { .. }));
+    control.send_ping(1).unwrap();
+    let mut event = wait_event(&mut control, Duration::from_secs(3)).unwrap();
+    if event == (Event::Pong { n: 1 }) {
+        event = wait_event(&mut control, Duration::from_secs(3)).unwrap();
+    }
+    assert!(matches!(&event, Event::Closed { reason } if reason.contains("secret")), "{event:?}");
+}
+
+#[test]
 fn a_session_without_data_connection_ends() {
     let server = Server::start(|_| {});
     let config = server.unix();

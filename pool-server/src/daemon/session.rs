@@ -190,7 +190,10 @@ async fn run(
                     return if ended.well && attached { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
                 }
             },
-            Ok(data) = &mut place.arrival, if !attached => {
+            arrival = &mut place.arrival, if !attached => {
+                let Ok(data) = arrival else {
+                    return End::broken("the secret of the data connection was used, and no connection came of it");
+                };
                 attached = true;
                 tracing::info!(transport = %data.transport, "data connection");
                 if !worker.send_with_fd(&ToWorker::Data { transport: data.transport }, data.fd) {
