@@ -74,6 +74,8 @@ fn spin_until_changed(word: &AtomicU64, last: u64) -> anyhow::Result<u64> {
         if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             bail!("the peer of the shared-memory ping-pong does not answer");
         }
+        // Where others keep both processors busy, the peer may be waiting for this one.
+        std::thread::yield_now();
     }
 }
 
