@@ -1,5 +1,6 @@
 """Devices, contexts, streams, events, host functions: their states, and wrong uses of them."""
 
+from threading import Thread
 from time import sleep
 
 from cuda import *
@@ -114,6 +115,31 @@ for value in [7, 8]:
     call("cuStreamSynchronize", stream)
     show(back.value)
 must("cuMemFreeHost", pinned)
+
+# A synchronous copy that has returned is there for the streams of all threads, also of those that do not wait for the
+# default stream, and also while that still works.
+later = c.CFUNCTYPE(None, pointer)(lambda data: sleep(0.1))
+
+
+def read(seen):
+    own, found = pointer(), u32()
+    must("cuCtxSetCurrent", context)
+    must("cuStreamCreate", ref(own), 1)
+    must("cuMemcpyDtoHAsync_v2", ref(found), there, size_t(4), own)
+    must("cuStreamSynchronize", own)
+    seen.append(found.value)
+
+
+for value in [21, 22]:
+    seen = []
+    call("cuLaunchHostFunc", NULL, later, NULL)
+    call("cuMemcpyHtoD_v2", there, ref(u32(value)), size_t(4))
+    readers = [Thread(target=read, args=(seen,)) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    show(seen)
 must("cuMemFree_v2", there)
 
 # The stack of contexts.
