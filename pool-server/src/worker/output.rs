@@ -2,13 +2,19 @@
 //! the client fetches it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gpupool_protocol::wire::{LinkError, Replier};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+
+/// Text that is kept until the client fetches it. An honest client fetches after each call that waits, and a driver's own
+/// buffer holds some MiB between two of them; without a bound another could fill the host's memory.
+const KEPT_MAX: u64 = 64 << 20;
+/// Stands behind the text that was kept, in the place of what was not.
+const LOST: &[u8] = b"\n[gpupool: kernel output was lost here: 64 MiB waited to be fetched]\n";
 
 /// The captured output.
 #[derive(Debug)]
@@ -47,13 +53,28 @@ impl Output {
     /// The link is broken.
     pub fn tell(&self, link: &Replier) -> Result<(), LinkError> {
         flush_c_streams();
-        let written = self.file.metadata().map_or(0, |m| m.size());
+        let written = self.bounded().unwrap_or(0);
         // Another thread that tells of more at the same time is as good as this one.
         if self.told.fetch_max(written, Ordering::AcqRel) < written {
             link.output_written(written)
         } else {
             Ok(())
         }
+    }
+
+    /// How much was written, after cutting off what is too much. What the client was told of stays.
+    fn bounded(&self) -> io::Result<u64> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.file.metadata()?.size();
+        let (most, marked) = (*taken + KEPT_MAX, *taken + KEPT_MAX + LOST.len() as u64);
+        // At just this length it was cut before.
+        if written > most && written != marked {
+            tracing::warn!(bytes = written - most, "kernel output that nobody fetches is dropped");
+            self.file.set_len(most)?;
+            (&self.file).write_all(LOST)?;
+            return Ok(marked);
+        }
+        Ok(written)
     }
 
     /// Takes at most `most` bytes.
@@ -86,7 +107,6 @@ fn flush_c_streams() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn text_is_taken_once_and_in_order() {
@@ -96,5 +116,25 @@ mod tests {
         (&output.file).write_all(b" three").unwrap();
         assert_eq!(output.take(100).unwrap(), b" two three");
         assert_eq!(output.take(100).unwrap(), b"");
+    }
+
+    #[test]
+    fn what_nobody_fetches_is_bounded_and_what_is_lost_is_said() {
+        let output = Output::new().unwrap();
+        let print = |bytes: u64| (&output.file).write_all(&vec![b'x'; bytes as usize]).unwrap();
+        print(1000);
+        assert_eq!(output.bounded().unwrap(), 1000);
+        for _ in 0..3 {
+            print(KEPT_MAX);
+            assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64);
+            assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64, "cut once");
+        }
+        assert_eq!(output.take(1000).unwrap(), vec![b'x'; 1000]);
+        let rest = output.take(usize::MAX).unwrap();
+        assert_eq!(rest.len() as u64, KEPT_MAX - 1000 + LOST.len() as u64);
+        assert!(rest.ends_with(LOST));
+        print(5);
+        assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64 + 5);
+        assert_eq!(output.take(100).unwrap(), b"xxxxx");
     }
 }
