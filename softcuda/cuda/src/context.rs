@@ -101,7 +101,12 @@ impl Context {
 
     /// Adds a stream.
     pub fn adopt(&self, stream: &Arc<Stream>) {
-        self.lock_streams().push(Arc::downgrade(stream));
+        let mut streams = self.lock_streams();
+        // A program that makes and destroys streams all the time must not make this list, and every wait, longer.
+        if streams.len() == streams.capacity() {
+            streams.retain(|other| other.strong_count() > 0);
+        }
+        streams.push(Arc::downgrade(stream));
     }
 
     fn lock_streams(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Stream>>> {

@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Primary {
     /// Its handle, whether it is active or not.
     pub handle: usize,
+    /// Held while a context is made or ends: they have the same handle, and what the old one takes out of the tables must
+    /// not be the new one's.
+    changing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -31,7 +34,11 @@ impl Default for Primary {
 impl Primary {
     /// One that is not active.
     pub fn new() -> Self {
-        Self { handle: TABLES.contexts.reserve(), state: Mutex::default() }
+        Self { handle: TABLES.contexts.reserve(), changing: Mutex::default(), state: Mutex::default() }
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -40,6 +47,14 @@ impl Primary {
 
     /// `cuDevicePrimaryCtxRetain`: the handle.
     pub fn retain(&self, device: &Arc<Device>) -> usize {
+        {
+            let mut state = self.lock();
+            if state.context.is_some() {
+                state.retained += 1;
+                return self.handle;
+            }
+        }
+        let _changing = self.change();
         let mut state = self.lock();
         state.retained += 1;
         if state.context.is_none() {
@@ -53,6 +68,7 @@ impl Primary {
     /// # Errors
     /// `CUDA_ERROR_INVALID_CONTEXT` if nobody retains it.
     pub fn release(&self) -> Result {
+        let _changing = self.change();
         let mut state = self.lock();
         state.retained = state.retained.checked_sub(1).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         let ended = if state.retained == 0 { state.context.take() } else { None };
@@ -65,6 +81,7 @@ impl Primary {
 
     /// `cuDevicePrimaryCtxReset`: ends the context whoever retains it; the next retain makes a new one.
     pub fn reset(&self) {
+        let _changing = self.change();
         let ended = {
             let mut state = self.lock();
             state.retained = 0;

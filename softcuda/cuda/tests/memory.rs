@@ -223,3 +223,23 @@ fn pointer_attributes() {
     ok!(cuPointerGetAttributes(2, ids.as_mut_ptr(), places.as_mut_ptr(), memory));
     assert_eq!((kind, ordinal), (2, 0));
 }
+
+/// One thread's last release, or a reset, ends the context that was, and never the one that another thread's retain makes.
+#[test]
+fn threads_retain_and_release_the_primary_context_at_once() {
+    context();
+    let work = |round: u32| {
+        let mut handle = 0;
+        ok!(cuDevicePrimaryCtxRetain(&mut handle, 0));
+        ok!(cuCtxSetCurrent(handle));
+        let mut address = 0;
+        let code = cu!(cuMemAlloc_v2(&mut address, 64));
+        assert_eq!(code, CUDA_SUCCESS, "round {round}: it is retained");
+        assert_eq!(cu!(cuMemFree_v2(address)), CUDA_SUCCESS, "round {round}");
+        ok!(cuDevicePrimaryCtxRelease_v2(0));
+    };
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..4).map(|_| s.spawn(move || (0..100_000).for_each(work))).collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
