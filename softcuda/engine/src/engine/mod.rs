@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. At most 1 MiB is
-    /// kept; what is printed beyond it is lost, as in CUDA.
+    /// kept; what is printed beyond it is lost (CUDA loses the oldest instead).
     pub fn take_output(&self) -> Vec<u8> {
         self.output.take()
     }

@@ -402,8 +402,11 @@ impl Pool {
         };
         let local_size = u64::from(grid.local) * per_block;
         let slack = u64::from(grid.kernel.reach.slack);
-        let shared = get(u64::from(grid.total_shared)).ok_or_else(|| none("shared memory"))?;
-        let local = get(local_size + slack).ok_or_else(|| none("local memory"))?;
+        let (shared, local) = (get(u64::from(grid.total_shared)), get(local_size + slack));
+        let (Some(shared), Some(local)) = (shared, local) else {
+            self.give_scratch(scratch);
+            return Err(none("shared or local memory"));
+        };
         let stacks = match self.stacks.take(per_block as usize, grid.stack) {
             Ok(s) => s,
             Err(_) => {

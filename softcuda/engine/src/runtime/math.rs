@@ -205,6 +205,12 @@ fn minimum(a: f64, b: f64, max: bool, nan: bool) -> f64 {
     if b.is_nan() || first { a } else { b }
 }
 
+/// A denormal 16-bit float becomes a zero of its sign.
+fn flushed(bits: u32, ty: u32, ftz: bool) -> u32 {
+    let least = if ty < 2 { 0x0400 } else { 0x0080 };
+    if ftz && bits & 0x7fff < least { bits & 0x8000 } else { bits }
+}
+
 /// One operation on 16-bit floats, on both halves of a pair: `flags` holds kind, type, `.sat`, `.NaN`, `.relu`, `.ftz`.
 pub extern "C" fn half_op(flags: u32, a: u32, b: u32, c: u32) -> u32 {
     let kind = flags & 0xff;
@@ -219,7 +225,8 @@ pub extern "C" fn half_op(flags: u32, a: u32, b: u32, c: u32) -> u32 {
             return bits;
         }
         // Sums and products of two 11-bit numbers are exact or harmlessly rounded in f64.
-        let [x, y, z] = [a, b, c].map(|v| f64::from(half_to_f32(v & 0xffff, ty)));
+        let ftz = flags >> 19 & 1 == 1;
+        let [x, y, z] = [a, b, c].map(|v| f64::from(half_to_f32(flushed(v & 0xffff, ty, ftz), ty)));
         let mut v = match kind {
             k if k == FloatKind::Add as u32 => x + y,
             k if k == FloatKind::Sub as u32 => x - y,
@@ -236,7 +243,7 @@ pub extern "C" fn half_op(flags: u32, a: u32, b: u32, c: u32) -> u32 {
         if flags >> 18 & 1 == 1 && v < 0.0 {
             v = 0.0;
         }
-        f64_to_half(v, ty, 0)
+        flushed(f64_to_half(v, ty, 0), ty, ftz)
     };
     if ty & 1 == 0 {
         return one(a, b, c);
