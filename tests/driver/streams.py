@@ -1,6 +1,6 @@
 """Devices, contexts, streams, events, host functions: their states, and wrong uses of them."""
 
-from threading import Thread
+from threading import Event, Thread
 from time import sleep
 
 from cuda import *
@@ -94,6 +94,16 @@ for bits in [0, 1]:
     call("cuStreamAddCallback", stream, callback, pointer(43), bits)
 call("cuStreamSynchronize", stream)
 show(said)
+
+# While one runs, others can be given.
+gate = Event()
+waiting = c.CFUNCTYPE(None, pointer)(lambda data: said.append(("opened", gate.wait(5))))
+call("cuLaunchHostFunc", stream, waiting, NULL)
+sleep(0.1)
+call("cuLaunchHostFunc", stream, host, pointer(44))
+gate.set()
+call("cuStreamSynchronize", stream)
+show(said[2:])
 
 # What a host function writes to pinned memory is what a copy behind it in the stream takes.
 pinned, there, back = pointer(), u64(), u32()

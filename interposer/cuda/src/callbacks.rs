@@ -95,7 +95,9 @@ fn serve(session: &'static Session) {
             }
         };
         // A worker that asks for what does not exist still gets its answer, or its stream would stand for ever.
-        match lock(&session.callbacks.jobs).remove(&id) {
+        // The lock must be free while the function runs, for those who register others and for the session's end.
+        let job = lock(&session.callbacks.jobs).remove(&id);
+        match job {
             Some(job) => {
                 inside_callback(|| run(job));
                 session.callbacks.returned();
