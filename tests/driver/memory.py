@@ -52,6 +52,11 @@ call("cuMemcpy", q, at(512), size_t(16))
 first, second = (c.c_ubyte * 16)(), (c.c_ubyte * 16)()
 call("cuMemcpy", u64(c.addressof(first)), q, size_t(16))
 call("cuMemcpy", u64(c.addressof(second)), u64(c.addressof(first)), size_t(16))
+freed = allocate(1 << 16)
+must("cuMemFree_v2", freed)
+call("cuMemcpy", u64(c.addressof(second)), freed, size_t(16))
+call("cuMemcpy", freed, u64(c.addressof(second)), size_t(16))
+call("cuMemcpyAsync", freed, u64(c.addressof(second)), size_t(16), NULL)
 show(bytes(first).hex(), bytes(first) == bytes(second))
 
 # Planes and boxes.

@@ -75,7 +75,9 @@ fn create(cx: Cx, out: Ptr<Handle>, flags: u32, ordinal: i32) -> Answer {
 
 pub fn cuCtxDestroy_v2(cx: Cx, handle: Handle) -> Answer {
     let handle = handle.0;
-    if find(cx, handle)?.primary.load(Relaxed) {
+    let context = find(cx, handle)?;
+    // One that is not active is still being made.
+    if context.primary.load(Relaxed) || !context.active.load(Relaxed) {
         return Err(INVALID_CONTEXT);
     }
     cuda_abi::export_tables::context_destroyed(std::ptr::without_provenance_mut(handle as usize));

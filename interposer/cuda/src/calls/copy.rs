@@ -8,6 +8,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
+use gpupool_protocol::image::Memory;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 
@@ -15,6 +16,7 @@ use crate::args::{Bulk, StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::{Cx, Pending};
+use crate::host::OwnMemory;
 use crate::{host, output, send};
 
 /// Up to here bytes travel in the record itself.
@@ -48,9 +50,16 @@ pub struct Copy {
     pub len: usize,
 }
 
-/// Which memory a unified address means.
-pub fn side(cx: Cx, address: u64) -> Side {
-    if cx.session.memory.find(address).is_some() { Side::Device } else { Side::Host }
+/// Which memory a unified address means. One that is neither (as device memory that was freed) is
+/// CUDA_ERROR_INVALID_VALUE, as it is to a driver that shares one address space with the program.
+pub fn side(cx: Cx, address: u64) -> Answer<Side> {
+    if cx.session.memory.find(address).is_some() {
+        Ok(Side::Device)
+    } else if is_pinned(cx, address) || OwnMemory.read(address, &mut [0]) {
+        Ok(Side::Host)
+    } else {
+        Err(INVALID_VALUE)
+    }
 }
 
 /// Checks that the bytes are there, as far as that can be known.
@@ -237,12 +246,14 @@ pub fn cuMemcpyDtoD_v2(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n:
     linear(cx, copy, StreamArg::of_none(cx), true)
 }
 
-fn unified(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Copy {
-    Copy { destination, to: side(cx, destination), source, from: side(cx, source), len: n }
+fn unified(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer<Copy> {
+    // Where nothing is copied it does not matter.
+    let side = |address| if n == 0 { Ok(Side::Host) } else { side(cx, address) };
+    Ok(Copy { destination, to: side(destination)?, source, from: side(source)?, len: n })
 }
 
 pub fn cuMemcpy(cx: Cx, destination: CUdeviceptr, source: CUdeviceptr, n: usize) -> Answer {
-    linear(cx, unified(cx, destination, source, n), StreamArg::of_none(cx), true)
+    linear(cx, unified(cx, destination, source, n)?, StreamArg::of_none(cx), true)
 }
 
 pub fn cuMemcpyAsync(
@@ -252,5 +263,5 @@ pub fn cuMemcpyAsync(
     n: usize,
     hstream: Handle,
 ) -> Answer {
-    linear(cx, unified(cx, destination, source, n), stream(cx, hstream)?, false)
+    linear(cx, unified(cx, destination, source, n)?, stream(cx, hstream)?, false)
 }

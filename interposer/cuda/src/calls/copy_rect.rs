@@ -79,7 +79,7 @@ fn base(cx: Cx, kind: u32, host: u64, device: u64) -> Answer<(u64, Side)> {
         1 => Ok((host, Side::Host)),
         2 => Ok((device, Side::Device)),
         3 => Err(NOT_SUPPORTED),
-        4 => Ok((device, side(cx, device))),
+        4 => Ok((device, side(cx, device)?)),
         _ => Err(INVALID_VALUE),
     }
 }

@@ -105,6 +105,10 @@ fn find(cx: Cx, handle: Handle) -> Answer<&'static Library> {
 }
 
 pub fn cuLibraryUnload(cx: Cx, handle: Handle) -> Answer {
+    if lock(&find(cx, handle)?.inside).image.is_none() {
+        // It is still being loaded: nobody has its handle yet, and the worker has no library to unload.
+        return Err(INVALID_HANDLE);
+    }
     let unloaded = cx.session.libraries.remove(handle.0, |library| {
         for (_, module) in lock(&library.modules).drain() {
             cx.session.modules.forget(module);

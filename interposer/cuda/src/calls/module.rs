@@ -96,6 +96,10 @@ pub fn cuModuleUnload(cx: Cx, handle: Handle) -> Answer {
     if module.library.load(Relaxed) != 0 {
         return Err(NOT_PERMITTED);
     }
+    if lock(&module.inside).image.is_none() {
+        // It is still being loaded: nobody has its handle yet, and the worker has no module to unload.
+        return Err(INVALID_HANDLE);
+    }
     let unloaded = cx.session.modules.remove(handle.0, |module| {
         let inside = std::mem::take(&mut *lock(&module.inside));
         empty(cx, inside);
