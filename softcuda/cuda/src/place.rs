@@ -29,7 +29,7 @@ impl Place {
     /// Any address: what the driver does not know is the program's memory.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for null, or if the range leaves the allocation that it begins in.
+    /// `CUDA_ERROR_INVALID_VALUE` for null, for an address among a device's that is not allocated, or if the range leaves the allocation that it begins in.
     pub fn any(address: u64, length: u64) -> Result<Place> {
         if address == 0 || address.checked_add(length).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -37,6 +37,10 @@ impl Place {
         match TABLES.allocations.find(address) {
             Some(allocation) if allocation.holds(address, length) => Ok(Place::Known(address, allocation)),
             Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            // Device memory that was freed, or never allocated.
+            None if crate::driver::devices().iter().any(|device| device.memory.reserves(address)) => {
+                Err(CUDA_ERROR_INVALID_VALUE)
+            }
             None => Ok(Place::Pageable(address)),
         }
     }

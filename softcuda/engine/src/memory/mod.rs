@@ -102,6 +102,11 @@ impl Memory {
         self.range.address()
     }
 
+    /// Whether an address is among those that device memory gets, allocated or not.
+    pub fn reserves(&self, addr: u64) -> bool {
+        addr.checked_sub(self.base()).is_some_and(|offset| offset < self.range.length())
+    }
+
     /// Address of the granule table; kernels read it.
     pub(crate) fn table(&self) -> u64 {
         self.table.address()
