@@ -252,3 +252,35 @@ fn printing_at_the_end_of_the_stack_is_an_overflow_and_no_crash() {
     assert_eq!(fault.kind, softcuda_engine::FaultKind::IllegalAddress, "{fault}");
     assert!(fault.message.contains("stack overflow"), "{fault}");
 }
+
+/// What a call passes is as large as the function was declared, and what the function reads as large as it was defined.
+#[test]
+fn a_function_is_defined_as_it_was_declared() {
+    for (declared, defined) in [
+        (
+            ".func f(.param .b32 x);",
+            ".func f(.param .align 4 .b8 x[16000000]) { .reg .b32 r; ld.param.u32 r, [x+15999996]; st.param.u32 [x+15999992], r; ret; }",
+        ),
+        (".func (.param .b32 x) f();", ".func (.param .b64 x) f() { ret; }"),
+        (".func f(.param .b32 x);", ".visible .entry f(.param .b32 x) { ret; }"),
+    ] {
+        let call = if declared.contains("(.param .b32 x) f") {
+            "{ .param .b32 a; call (a), f; }"
+        } else {
+            "{ .param .b32 a; call f, (a); }"
+        };
+        let text = format!("{HEAD}{declared}\n.visible .entry k() {{ {call} ret; }}\n{defined}\n");
+        let e = Module::parse(&text).expect_err(&text);
+        assert!(e.message.contains("declared"), "{e}");
+    }
+}
+
+#[test]
+fn kernels_are_not_called() {
+    let e = Module::parse(&format!("{HEAD}.visible .entry k() {{\ncall k;\nret; }}")).unwrap_err();
+    assert_eq!(e.line, 5, "{e}");
+    let pointer =
+        "{HEAD}.visible .entry k() { .reg .b64 f; mov.u64 f, k; p: .callprototype _ (); call f, p; ret; }";
+    let fault = run(&pointer.replace("{HEAD}", HEAD), 1).unwrap_err();
+    assert_eq!(fault.kind, softcuda_engine::FaultKind::IllegalInstruction, "{fault}");
+}

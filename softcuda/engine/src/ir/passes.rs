@@ -320,7 +320,8 @@ fn address_taken(p: &Program) -> Vec<u32> {
     }
     out.sort_unstable();
     out.dedup();
-    out.retain(|g| !p.functions[*g as usize].external);
+    // A kernel's address is for launches by the device, not for calls.
+    out.retain(|g| !p.functions[*g as usize].external && !p.functions[*g as usize].kernel);
     out
 }
 

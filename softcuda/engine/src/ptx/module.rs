@@ -224,8 +224,15 @@ impl<'a> Scope<'a> {
             }
         };
         let old = &self.program.functions[index as usize];
-        if old.params.len() != f.params.len() || old.rets.len() != f.rets.len() {
-            return Err(PtxError::new(line, format!("`{name}` was declared with other parameters")));
+        // A call was read with what was declared, and passes just that much.
+        let same = |a: &[Formal], b: &[Formal]| {
+            a.iter().map(|f| (f.offset, f.size)).eq(b.iter().map(|f| (f.offset, f.size)))
+        };
+        if !same(&old.params, &f.params) || !same(&old.rets, &f.rets) || old.kernel != f.kernel {
+            return Err(PtxError::new(
+                line,
+                format!("`{name}` was declared with other parameters, or as a kernel"),
+            ));
         }
         if self.cursor.eat(b';') {
             return Ok(());

@@ -89,7 +89,10 @@ impl Generator for Clif {
         let entries = offsets.iter().map(|o| exec.address() + o).collect();
         let mut by_number = vec![0; unit.program.functions.len()];
         for (i, &n) in unit.reach.functions.iter().enumerate() {
-            by_number[n as usize] = i as u32 + 1;
+            // Kernels do not check how deep they are, since nobody calls them.
+            if !unit.program.functions[n as usize].kernel {
+                by_number[n as usize] = i as u32 + 1;
+            }
         }
         Ok(Code { mode: unit.mode, _exec: exec, entries, by_number, frame })
     }

@@ -107,6 +107,9 @@ pub fn call(b: &mut Body, mut m: Mods) -> Result<()> {
     let (callee, formals) = match b.name(name) {
         Some(Name::Symbol(Symbol::Function(f))) => {
             let g = &b.module.program.functions[f as usize];
+            if g.kernel {
+                return b.error(format!("`{name}` is a kernel, which is launched and not called"));
+            }
             let callee = match builtin(name, g.external) {
                 Some(x) if !x.fits(&g.rets, &g.params) => {
                     return b.error(format!("`{name}` is declared with another prototype than CUDA's"));
