@@ -48,7 +48,6 @@ impl Bare {
 
 /// Measures a bare transport once: a ping-pong, and 64 MiB one way.
 pub fn measure(transport: Bare, quick: bool) -> anyhow::Result<Run> {
-    bind_to_processor(0)?;
     let (ping_pong, bulk) = match transport {
         Bare::Shm => (shared_ping_pong(quick)?, memory_copy(quick)?),
         Bare::Tcp => tcp(quick)?,
@@ -177,10 +176,17 @@ fn answer_tcp(socket: &mut TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// Starts this program as the other side of a measurement.
+/// Starts this program as the other side of a measurement, and then binds this process to its own processor.
 fn peer(arguments: &[&str]) -> anyhow::Result<Child> {
     let own = std::env::current_exe().context("cannot tell where pool-bench itself lies")?;
-    Command::new(own).args(arguments).stdin(Stdio::null()).spawn().context("cannot start the peer process")
+    let peer = Command::new(own)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .spawn()
+        .context("cannot start the peer process")?;
+    // Not before: the peer would inherit it, and have no other processor to choose.
+    bind_to_processor(0)?;
+    Ok(peer)
 }
 
 /// Binds this process to one of its processors: the measuring process to the first, its peer to the second. Left to the
