@@ -185,7 +185,7 @@ pub struct Opened {
 /// How liveness is watched. Nothing is sent while nobody waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Heartbeat {
-    /// A thread has waited this long: send a ping.
+    /// A thread has waited this long: send a ping. Clients of this version ask after [`crate::wire::state::LONG_WAIT`].
     pub ping_after_ms: u32,
     /// No pong for this long after a ping: the session is broken.
     pub pong_within_ms: u32,

@@ -55,13 +55,8 @@ impl Watcher {
     /// Starts the thread.
     pub fn start(control: Control, bell: Bell, heartbeat: Heartbeat) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(1);
-        let watch = Watch {
-            control,
-            bell: bell.clone(),
-            pong_within: Duration::from_millis(heartbeat.pong_within_ms.into()),
-            ping: None,
-            pings: 0,
-        };
+        let watch =
+            Watch { control, bell: bell.clone(), pong_within: pong_within(heartbeat), ping: None, pings: 0 };
         spawn_quiet("gpupool-watch", move || watch.wait_for_session(&receiver))?;
         Ok(Self { session: sender, bell })
     }
@@ -72,6 +67,11 @@ impl Watcher {
         session.link.on_long_wait(Box::new(move |_| bell.ring()));
         let _ = self.session.send(session);
     }
+}
+
+/// How long the answer to a ping may take, within reason: no server may make this process wait for ever, or not at all.
+fn pong_within(heartbeat: Heartbeat) -> Duration {
+    Duration::from_millis(heartbeat.pong_within_ms.into()).clamp(STOPPED, Duration::from_secs(30))
 }
 
 struct Watch {
@@ -177,5 +177,17 @@ impl Watch {
             }
             Err(error) => Some(format!("the control connection failed: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_cannot_switch_the_heartbeat_off() {
+        let of = |pong_within_ms| pong_within(Heartbeat { pong_within_ms, ..Heartbeat::default() });
+        assert_eq!(of(1500), Duration::from_millis(1500));
+        assert_eq!((of(0), of(u32::MAX)), (STOPPED, Duration::from_secs(30)));
     }
 }
