@@ -17,6 +17,7 @@ type Handle = Raw<kinds::Event>;
 
 /// CU_EVENT_BLOCKING_SYNC, _DISABLE_TIMING and _INTERPROCESS.
 const FLAGS: u32 = 7;
+const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 /// CU_EVENT_RECORD_EXTERNAL, which only matters in a capture.
 const RECORD_FLAGS: u32 = 1;
@@ -29,6 +30,9 @@ pub fn cuEventCreate(cx: Cx, out: Ptr<Handle>, flags: u32) -> Answer {
     out.not_null()?;
     cx.current()?;
     if flags & !FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    if flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 {
         return Err(INVALID_VALUE);
     }
     supported(flags & INTERPROCESS == 0)?;

@@ -30,6 +30,9 @@ pub fn cuMemHostAlloc(cx: Cx, memory: Ptr<*mut c_void>, bytes: usize, flags: u32
 
 pub fn cuMemFreeHost(cx: Cx, memory: Ptr<c_void>) -> Answer {
     cx.current()?;
+    if memory.is_null() {
+        return Ok(());
+    }
     cx.session.pinned.free(memory.addr())
 }
 

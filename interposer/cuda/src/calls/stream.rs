@@ -31,6 +31,7 @@ fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
     if flags & !FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
+    let priority = possible(cx, priority)?;
     let (handle, ()) = cx.session.streams.create(|handle, object| {
         object.context.store(cx.context, Relaxed);
         object.flags.store(flags, Relaxed);
@@ -40,6 +41,23 @@ fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
         send::stream_create(cx, handle, flags, priority)
     })?;
     out.set(Raw::new(handle))
+}
+
+/// The nearest priority that the device has: a larger number is a lower priority, and 0 is among them.
+fn possible(cx: Cx, priority: i32) -> Answer<i32> {
+    if priority == 0 {
+        return Ok(0);
+    }
+    let device = cx.session.device(cx.current()?.device.load(Relaxed))?;
+    let (least, greatest) = match device.priorities.get() {
+        Some(range) => *range,
+        None => {
+            let (mut least, mut greatest) = (0, 0);
+            send::cuCtxGetStreamPriorityRange(cx, &mut least, &mut greatest)?;
+            *device.priorities.get_or_init(|| (least, greatest))
+        }
+    };
+    Ok(priority.max(greatest).min(least))
 }
 
 pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {

@@ -1,7 +1,7 @@
 //! The devices that the program sees: the session's, as `CUDA_VISIBLE_DEVICES` orders and hides them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use gpupool_protocol::control::{DeviceInfo, Snapshot};
@@ -27,6 +27,8 @@ pub struct Device {
     pub primary: Arc<Mutex<Primary>>,
     /// The handle of its default memory pool, or 0 while nobody has asked for it.
     pub default_pool: Arc<Mutex<u64>>,
+    /// The least and the greatest priority of a stream, once somebody had to know them.
+    pub priorities: OnceLock<(i32, i32)>,
 }
 
 /// A device's primary context.
@@ -134,6 +136,7 @@ impl Device {
             limits,
             primary: Arc::default(),
             default_pool: Arc::default(),
+            priorities: OnceLock::new(),
         }
     }
 
