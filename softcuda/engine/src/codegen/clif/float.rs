@@ -33,12 +33,19 @@ pub fn round_number(r: Round) -> i64 {
 impl Emit<'_> {
     /// Denormals become zeros of their sign.
     pub fn flush(&mut self, ty: Ty, v: Value, ftz: bool) -> Value {
-        if !ftz || ty != Ty::F32 {
-            return v;
-        }
+        if ftz && ty == Ty::F32 { self.flush_below(f32::MIN_POSITIVE, v) } else { v }
+    }
+
+    /// As [`Emit::flush`], of a 16-bit float that is held as f32.
+    fn flush_half(&mut self, ty: Ty, v: Value, ftz: bool) -> Value {
+        let least = if matches!(ty, Ty::F16 | Ty::F16x2) { 1.0 / 16384.0 } else { f32::MIN_POSITIVE };
+        if ftz { self.flush_below(least, v) } else { v }
+    }
+
+    fn flush_below(&mut self, least: f32, v: Value) -> Value {
         let bits = self.bitcast(types::I32, v);
         let (magnitude, sign) = (self.imm(types::I32, 0x7fff_ffff), self.imm(types::I32, 0x8000_0000));
-        let least = self.imm(types::I32, 0x0080_0000);
+        let least = self.imm(types::I32, i64::from(least.to_bits()));
         let m = self.b.ins().band(bits, magnitude);
         let small = self.b.ins().icmp(IntCC::UnsignedLessThan, m, least);
         let zero = self.b.ins().band(bits, sign);
@@ -230,6 +237,7 @@ impl Emit<'_> {
         if ty.float() {
             if is_half(ty) {
                 (x, y) = (self.half_to_f32(ty, x), self.half_to_f32(ty, y));
+                (x, y) = (self.flush_half(ty, x, ftz), self.flush_half(ty, y, ftz));
             }
             let (x, y) = (self.flush(ty, x, ftz), self.flush(ty, y, ftz));
             return self.b.ins().fcmp(float_cc(cmp), x, y);
@@ -238,7 +246,7 @@ impl Emit<'_> {
     }
 
     /// A comparison of pairs of 16-bit floats: the lower ones, the upper ones.
-    pub fn compare_pair(&mut self, cmp: Cmp, ty: Ty, a: &Opd, b: &Opd) -> [Value; 2] {
+    pub fn compare_pair(&mut self, cmp: Cmp, ty: Ty, ftz: bool, a: &Opd, b: &Opd) -> [Value; 2] {
         let part = if ty == Ty::F16x2 { Ty::F16 } else { Ty::Bf16 };
         let (x, y) = (self.value(Ty::B32, a), self.value(Ty::B32, b));
         [0, 16].map(|n| {
@@ -246,7 +254,8 @@ impl Emit<'_> {
             let [x, y] = [x, y].map(|v| {
                 let v = self.b.ins().ushr(v, n);
                 let v = self.fit(v, Class::I32, Class::I16, false);
-                self.half_to_f32(part, v)
+                let v = self.half_to_f32(part, v);
+                self.flush_half(part, v, ftz)
             });
             self.b.ins().fcmp(float_cc(cmp), x, y)
         })

@@ -62,14 +62,15 @@ impl Emit<'_> {
             Op::Float { op, ty, mode, d, a, b } => self.float(*op, *ty, mode, *d, a, b),
             Op::FloatUnary { op, ty, mode, d, a } => self.float_unary(*op, *ty, mode, *d, a),
             Op::Fma { ty, mode, d, a, b, c } => self.fma(*ty, mode, *d, [a, b, c]),
-            Op::Setp { cmp, ty: ty @ (Ty::F16x2 | Ty::Bf16x2), d, d2, a, b, with, .. } => {
-                let [lo, hi] = self.compare_pair(*cmp, *ty, a, b).map(|p| self.combine(p, with.as_ref()));
+            Op::Setp { cmp, ty: ty @ (Ty::F16x2 | Ty::Bf16x2), ftz, d, d2, a, b, with } => {
+                let [lo, hi] =
+                    self.compare_pair(*cmp, *ty, *ftz, a, b).map(|p| self.combine(p, with.as_ref()));
                 self.set(Ty::Pred, *d, lo);
                 if let Some(d2) = d2 {
                     self.set(Ty::Pred, *d2, hi);
                 }
             }
-            Op::Set { cmp, to, ty: ty @ (Ty::F16x2 | Ty::Bf16x2), d, a, b, with, .. } => {
+            Op::Set { cmp, to, ty: ty @ (Ty::F16x2 | Ty::Bf16x2), ftz, d, a, b, with } => {
                 let yes = match to {
                     Ty::F16x2 => 0x3c00,
                     Ty::Bf16x2 => 0x3f80,
@@ -77,7 +78,7 @@ impl Emit<'_> {
                 };
                 let (yes, no, n) =
                     (self.imm(types::I32, yes), self.imm(types::I32, 0), self.imm(types::I32, 16));
-                let [lo, hi] = self.compare_pair(*cmp, *ty, a, b).map(|p| {
+                let [lo, hi] = self.compare_pair(*cmp, *ty, *ftz, a, b).map(|p| {
                     let p = self.combine(p, with.as_ref());
                     self.b.ins().select(p, yes, no)
                 });
