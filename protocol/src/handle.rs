@@ -3,8 +3,6 @@
 //! A handle is a dense index and a generation. The worker's table for each kind is a vector that accepts only an
 //! index that is free or next in line, so a client cannot make it large by one message.
 
-use std::sync::{Mutex, PoisonError};
-
 /// What a handle names. Each kind has indices of its own. The numbers are part of the wire: append only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -72,55 +70,6 @@ impl Handle {
     pub const fn from_bits(bits: u64) -> Option<Self> {
         let handle = Self { index: bits as u32, generation: (bits >> 32) as u32 };
         if handle.generation == 0 { None } else { Some(handle) }
-    }
-}
-
-/// Makes the handles of one kind, on the client. Safe to use from many threads.
-#[derive(Debug, Default)]
-pub struct HandleSource {
-    state: Mutex<Source>,
-}
-
-#[derive(Debug, Default)]
-struct Source {
-    next: u32,
-    /// Given back, with the generation that they had.
-    free: Vec<Handle>,
-}
-
-impl HandleSource {
-    /// No handle made yet.
-    pub const fn new() -> Self {
-        Self { state: Mutex::new(Source { next: 0, free: Vec::new() }) }
-    }
-
-    /// A new handle, or `None` when 2³² are in use. The record that creates the object must be posted under the same
-    /// lock, or after this call with no other creation of the kind in between: see [`HandleSource::make_with`].
-    pub fn make(&self) -> Option<Handle> {
-        self.make_with(|handle| handle)
-    }
-
-    /// A new handle, with `post` run before any other thread gets one. The worker accepts only "free or next in
-    /// line", so handles must come to it in the order in which they were made.
-    pub fn make_with<R>(&self, post: impl FnOnce(Handle) -> R) -> Option<R> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let handle = match state.free.pop() {
-            Some(Handle { index, generation }) => Handle { index, generation: generation + 1 },
-            None => {
-                let index = state.next;
-                state.next = index.checked_add(1)?;
-                Handle { index, generation: 1 }
-            }
-        };
-        Some(post(handle))
-    }
-
-    /// Gives a handle back, after the record that destroys its object has been posted. One whose generation cannot
-    /// grow is never used again.
-    pub fn give_back(&self, handle: Handle) {
-        if handle.generation < u32::MAX {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).free.push(handle);
-        }
     }
 }
 
@@ -261,6 +210,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// What a client does: places that were given back come again with the next generation.
+    #[derive(Default)]
+    struct Client {
+        next: u32,
+        free: Vec<Handle>,
+    }
+
+    impl Client {
+        fn make(&mut self) -> Handle {
+            match self.free.pop() {
+                Some(Handle { index, generation }) => Handle { index, generation: generation + 1 },
+                None => {
+                    self.next += 1;
+                    Handle { index: self.next - 1, generation: 1 }
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn a_handle_is_its_64_bits(bits: u64) {
@@ -273,21 +241,21 @@ mod tests {
         /// A client that makes and gives back handles, and a worker that follows: they always agree, and what was
         /// given back names nothing.
         #[test]
-        fn source_and_table_agree(ops in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..300)) {
-            let source = HandleSource::new();
+        fn client_and_table_agree(ops in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..300)) {
+            let mut source = Client::default();
             let mut table = HandleTable::new();
             let mut live: Vec<(Handle, Result<usize, u32>)> = Vec::new();
             let mut dead = Vec::new();
             for (number, (op, which)) in ops.into_iter().enumerate() {
                 match op {
                     0 => {
-                        let handle = source.make().unwrap();
+                        let handle = source.make();
                         prop_assert!(handle.to_bits() > 2);
                         table.insert(handle, number).unwrap();
                         live.push((handle, Ok(number)));
                     }
                     1 => {
-                        let handle = source.make().unwrap();
+                        let handle = source.make();
                         table.poison(handle, 2).unwrap();
                         live.push((handle, Err(2)));
                     }
@@ -295,7 +263,7 @@ mod tests {
                     _ => {
                         let (handle, object) = live.swap_remove(which.index(live.len()));
                         prop_assert_eq!(table.remove(handle), object.map_err(BadHandle::Poisoned));
-                        source.give_back(handle);
+                        source.free.push(handle);
                         dead.push(handle);
                     }
                 }
@@ -334,37 +302,5 @@ mod tests {
         table.remove(Handle { index: 0, generation: 5 }).unwrap();
         assert!(table.accepts(Handle { index: 0, generation: 5 }).is_err());
         assert!(table.accepts(Handle { index: 0, generation: 6 }).is_ok());
-    }
-
-    #[test]
-    fn an_index_whose_generations_are_used_up_is_retired() {
-        let source = HandleSource::new();
-        source.give_back(Handle { index: 9, generation: u32::MAX - 1 });
-        let last = source.make().unwrap();
-        assert_eq!(last, Handle { index: 9, generation: u32::MAX });
-        source.give_back(last);
-        assert_eq!(source.make(), Some(Handle { index: 0, generation: 1 }));
-    }
-
-    #[test]
-    fn threads_post_in_the_order_in_which_they_make() {
-        let source = HandleSource::new();
-        let table = Mutex::new(HandleTable::new());
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..2000 {
-                        let handle = source.make_with(|handle| {
-                            table.lock().unwrap().insert(handle, ()).unwrap();
-                            handle
-                        });
-                        let handle = handle.unwrap();
-                        table.lock().unwrap().remove(handle).unwrap();
-                        source.give_back(handle);
-                    }
-                });
-            }
-        });
-        assert!(table.into_inner().unwrap().places.len() <= 8);
     }
 }

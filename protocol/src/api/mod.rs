@@ -81,6 +81,12 @@ pub struct Symbol {
 /// Bits of the map that tells a client which records a worker answers.
 pub const CALL_MAP_BITS: usize = 1024;
 
+/// Whether the map of a worker, bit `n % 64` of word `n / 64`, says that it answers call number `n`.
+#[inline]
+pub fn answered(map: &[u64], number: u16) -> bool {
+    map.get(usize::from(number) / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+}
+
 collect_calls!();
 
 /// The record with this number.

@@ -211,8 +211,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Does the worker answer this call number?
     pub fn answers(&self, call: u16) -> bool {
-        let (word, bit) = (usize::from(call) / 64, call % 64);
-        self.calls.get(word).is_some_and(|w| w >> bit & 1 == 1)
+        crate::api::answered(&self.calls, call)
     }
 }
 

@@ -166,8 +166,7 @@ impl Session {
     /// Whether the worker answers this record.
     #[inline]
     pub fn answers(&self, call: u16) -> bool {
-        let (word, bit) = (usize::from(call) / 64, call % 64);
-        self.calls.get(word).is_some_and(|word| word >> bit & 1 == 1)
+        gpupool_protocol::api::answered(&self.calls, call)
     }
 
     /// A number that nothing else in this session has.
