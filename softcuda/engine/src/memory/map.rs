@@ -116,7 +116,9 @@ pub(super) fn fill(addr: u64, pattern: &[u8], len: u64) {
         unsafe { libc::memset(addr as *mut _, i32::from(pattern[0]), len as usize) };
         return;
     }
-    let block: Vec<u8> = pattern.iter().copied().cycle().take(pattern.len() * 1024).collect();
+    // No more than is set: most sets are small, and the block would cost more than they do.
+    let repeats = (len / pattern.len() as u64).min(1024) as usize;
+    let block = pattern.repeat(repeats);
     let mut done = 0;
     while done < len {
         let n = (len - done).min(block.len() as u64);
