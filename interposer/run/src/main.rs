@@ -43,7 +43,7 @@ struct Arguments {
     token_file: Option<PathBuf>,
 
     /// The program to run, and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }
 
