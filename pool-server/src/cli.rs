@@ -57,11 +57,19 @@ pub fn main<W: Work>() -> anyhow::Result<()> {
 }
 
 fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter =
-        EnvFilter::builder().parse(filter).with_context(|| format!("log: `{filter}` is not a filter"))?;
+    let filter = log_filter(filter)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
     Ok(())
+}
+
+fn log_filter(filter: &str) -> anyhow::Result<EnvFilter> {
+    // A filter takes any word for the name of a module, and would then log nothing else.
+    let one_word = filter.chars().all(char::is_alphanumeric);
+    if one_word && filter.parse::<tracing_subscriber::filter::LevelFilter>().is_err() {
+        anyhow::bail!("log: `{filter}` is no level; levels are off, error, warn, info, debug, trace");
+    }
+    EnvFilter::builder().parse(filter).with_context(|| format!("log: `{filter}` is not a filter"))
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -99,4 +107,18 @@ pub fn serve(config: DaemonConfig, ready: Option<ReadyFd>) -> anyhow::Result<()>
         daemon.run_until(stop).await;
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_filter;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for good in ["off", "info", "trace", "warn,pool_server::worker=debug", "pool_server=trace"] {
+            assert!(log_filter(good).is_ok(), "{good}");
+        }
+        assert!(log_filter("loud").unwrap_err().to_string().contains("`loud` is no level"));
+        assert!(log_filter("pool_server=loud").is_err());
+    }
 }

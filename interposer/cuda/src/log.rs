@@ -1,5 +1,5 @@
 //! What the library says, and only when asked (`GPUPOOL_LOG`): lines on stderr or in a file. One line is said unasked,
-//! when a session cannot be set up ([`fatal`]).
+//! when a session cannot be set up or a log file cannot be opened ([`fatal`]).
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,10 @@ fn first_question(level: LogLevel) -> bool {
 pub fn set(log: &Log) {
     FILE.get_or_init(|| {
         let path = log.file.as_ref()?;
-        OpenOptions::new().append(true).create(true).open(path).ok()
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened
+            .map_err(|error| fatal(format_args!("GPUPOOL_LOG: cannot open {}: {error}", path.display())))
+            .ok()
     });
     LEVEL.store(log.level as u8, Ordering::Relaxed);
     // This library has a standard library of its own, so its hook is not the program's. Without one a panic, which

@@ -137,12 +137,21 @@ impl Server {
         }
         let mut line = String::new();
         BufReader::new(File::from(ready)).read_line(&mut line).context("cannot read from it")?;
-        let (unix, tcp) = parse_ready(&line).with_context(|| match line.is_empty() {
-            true => "it ended before it listened".to_owned(),
-            false => format!("it said '{}'", line.trim_end()),
-        })?;
+        if line.is_empty() {
+            self.let_it_say_why();
+            bail!("it ended before it listened");
+        }
+        let (unix, tcp) = parse_ready(&line).with_context(|| format!("it said '{}'", line.trim_end()))?;
         (self.unix, self.tcp) = (unix, tcp);
         Ok(())
+    }
+
+    /// A server that cannot start closes the pipe first and says the reason afterwards: a signal must not come between.
+    fn let_it_say_why(&mut self) {
+        let deadline = Instant::now() + STOP_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// The value of `GPUPOOL_SERVER` for a transport.
@@ -195,6 +204,9 @@ impl Server {
     }
 }
 
+/// Levels of `GPUPOOL_LOG` that ask for lines on stderr.
+const LOG_LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
 fn server_command(
     place: &Place,
     directory: &Path,
@@ -226,7 +238,10 @@ fn server_command(
     command.stdin(Stdio::null());
     // Away from the terminal's process group: Ctrl-C is for the program, which may want to catch it and go on.
     command.process_group(0);
-    if std::env::var_os("GPUPOOL_LOG").is_some_and(|level| !level.is_empty()) {
+    // `LEVEL` is for the server as well; `LEVEL:/path` is a file of the client's.
+    let level = std::env::var("GPUPOOL_LOG").unwrap_or_default();
+    if LOG_LEVELS.contains(&level.as_str()) {
+        command.args(["--log", &level]);
         command.stdout(Stdio::from(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3)?));
         command.stderr(Stdio::inherit());
     } else {

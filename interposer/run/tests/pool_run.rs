@@ -18,7 +18,8 @@ while [ $# -gt 0 ]; do
   case "$1" in --ready-fd) fd=$2 ;; --socket) socket=$2 ;; esac
   shift
 done
-if [ -e "$here/fail" ]; then echo "no driver here" >&2; exit 1; fi
+# The pipe closes before the reason is said.
+if [ -e "$here/fail" ]; then eval "exec $fd>&-"; sleep 0.2; echo "no driver here" >&2; exit 1; fi
 if [ -e "$here/hang" ]; then exec sleep 60; fi
 eval "echo 'listening unix=$socket tcp=127.0.0.1:4321' >&$fd; exec $fd>&-"
 exec sleep 60
