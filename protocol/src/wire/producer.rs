@@ -68,12 +68,14 @@ impl<A: Atomics> Producer<A> {
 
     /// Takes the reader's position as the peer gives it. It must have been loaded with Acquire.
     pub fn note_consumed(&self, consumed: u64) -> Result<(), BadRing> {
-        // An older value than another thread has noted is no fault.
+        // Acquire, and before the comparison: whoever reserved up to here had noted a position at most a ring's length
+        // behind, and we see that. A position that we were slow to bring along is then an old one, and not a lie.
+        let reserved = self.reserved.load(Acquire);
+        let published = self.published.load(Acquire);
         if consumed > self.consumed.load(Relaxed) {
-            let published = self.published.load(Acquire);
             // The reader may be a step ahead of `published`, which is stored after the word that it reads. More than
             // is published is not believed in any case, and more than is reserved is a lie.
-            self.ring.check_consumed(consumed, self.reserved.load(Acquire).max(published))?;
+            self.ring.check_consumed(consumed, reserved.max(published))?;
             self.consumed.fetch_max(consumed.min(published), AcqRel);
         }
         Ok(())
@@ -226,6 +228,29 @@ mod tests {
             tiny.check();
             writers.into_iter().for_each(|w| w.join().unwrap());
             assert_eq!(tiny.check(), 64);
+        });
+    }
+
+    #[test]
+    fn a_position_that_another_thread_has_overtaken_is_no_lie() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (tiny, reader) = (Arc::new(Tiny::new()), Arc::new(AtomicU64::new(64)));
+            tiny.post(64, 1);
+            tiny.post(64, 2);
+            let slow = {
+                let (tiny, reader) = (tiny.clone(), reader.clone());
+                loom::thread::spawn(move || {
+                    let consumed = reader.load(Ordering::Acquire);
+                    tiny.producer.note_consumed(consumed).expect("the reader is honest");
+                })
+            };
+            reader.store(128, Ordering::Release);
+            tiny.producer.note_consumed(128).expect("the reader is honest");
+            tiny.post(64, 3);
+            tiny.post(64, 4);
+            slow.join().unwrap();
         });
     }
 
