@@ -48,9 +48,28 @@ pub enum Kind {
 impl Kind {
     /// How many kinds there are.
     pub const COUNT: usize = 18;
+
+    /// The first generation of this kind's handles. The kind stands in the generation's top five bits, so that a handle
+    /// of one kind that is given for another means nothing, as in CUDA, instead of an object that happens to have
+    /// the same number.
+    pub const fn first_generation(self) -> u32 {
+        (self as u32) << GENERATION_BITS | 1
+    }
+
+    /// The generation after `generation`, or `None` where its kind has no more.
+    pub const fn next_generation(generation: u32) -> Option<u32> {
+        match generation.checked_add(1) {
+            Some(next) if next >> GENERATION_BITS == generation >> GENERATION_BITS => Some(next),
+            _ => None,
+        }
+    }
 }
 
-/// An index (low half) and a generation (high half, from 1). As a 64-bit value it is therefore never 0, 1 or 2, which
+/// Bits of a generation below the kind.
+const GENERATION_BITS: u32 = 27;
+const _: () = assert!(Kind::COUNT <= 1 << (32 - GENERATION_BITS));
+
+/// An index (low half) and a generation (high half, from [`Kind::first_generation`]). As a 64-bit value it is therefore never 0, 1 or 2, which
 /// CUDA uses for its default streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
@@ -227,6 +246,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn generations_of_kinds_do_not_meet() {
+        let last_of_contexts = (1 << GENERATION_BITS) - 1;
+        assert_eq!(Kind::next_generation(Kind::Context.first_generation()), Some(2));
+        assert_eq!(Kind::next_generation(last_of_contexts), None);
+        assert_eq!(Kind::Stream.first_generation(), last_of_contexts + 2);
+        assert_eq!(Kind::next_generation(u32::MAX), None);
     }
 
     proptest! {

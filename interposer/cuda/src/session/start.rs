@@ -8,12 +8,14 @@ use gpupool_protocol::config::{ClientConfig, ConfigError};
 use gpupool_protocol::control::{
     ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, connect, host_key,
 };
+use gpupool_protocol::handle::Kind;
 use gpupool_protocol::wire::{ClientLink, LinkError};
 
 use super::{Optimisations, Session, devices, establish, fork, watch};
 use crate::code::{Answer, Code, NO_DEVICE, SYSTEM_NOT_READY};
 use crate::log::{self, say};
 use crate::state::objects::lock;
+use crate::state::table::Table;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -96,14 +98,14 @@ fn begin(
         devices: devices::visible(&opened.snapshot, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
         uses: Optimisations::of(&config),
         calls: opened.snapshot.calls.clone(),
-        contexts: Default::default(),
-        streams: Default::default(),
-        events: Default::default(),
-        modules: Default::default(),
-        libraries: Default::default(),
-        functions: Default::default(),
-        pools: Default::default(),
-        links: Default::default(),
+        contexts: Table::of(Kind::Context),
+        streams: Table::of(Kind::Stream),
+        events: Table::of(Kind::Event),
+        modules: Table::of(Kind::Module),
+        libraries: Table::of(Kind::Library),
+        functions: Table::of(Kind::Function),
+        pools: Table::of(Kind::MemPool),
+        links: Table::of(Kind::Link),
         memory: Default::default(),
         pinned: Default::default(),
         unordered: Default::default(),

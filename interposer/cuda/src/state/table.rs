@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use gpupool_protocol::handle::Kind;
+
 use crate::code::{Answer, OUT_OF_MEMORY};
 
 /// Slots of the first chunk; each further one has twice as many.
@@ -24,6 +26,8 @@ pub struct Slot<T> {
 /// All objects of one kind.
 pub struct Table<T: 'static> {
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    /// Of a slot that has never been used.
+    first_generation: u32,
     free: Mutex<Free>,
 }
 
@@ -53,13 +57,16 @@ const fn place(index: u32) -> (usize, usize) {
     (chunk as usize, (index - start) as usize)
 }
 
-impl<T: Default + 'static> Default for Table<T> {
-    fn default() -> Self {
-        Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::default() }
-    }
-}
-
 impl<T: Default + 'static> Table<T> {
+    /// No object yet. Handles of different kinds are never equal.
+    pub fn of(kind: Kind) -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            first_generation: kind.first_generation(),
+            free: Mutex::default(),
+        }
+    }
+
     /// The object that a handle means.
     #[inline]
     pub fn get(&self, handle: u64) -> Option<&T> {
@@ -82,7 +89,7 @@ impl<T: Default + 'static> Table<T> {
     /// Those of `begin`; then the handle was not used.
     pub fn create<R>(&self, begin: impl FnOnce(u64, &T) -> Answer<R>) -> Answer<(u64, R)> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let (index, generation) = free.again.last().copied().unwrap_or((free.next, 1));
+        let (index, generation) = free.again.last().copied().unwrap_or((free.next, self.first_generation));
         let (chunk, at) = place(index);
         let slots = self.chunks.get(chunk).ok_or(OUT_OF_MEMORY)?.get_or_init(|| {
             let fresh = || Slot { handle: AtomicU64::new(0), object: T::default() };
@@ -104,7 +111,7 @@ impl<T: Default + 'static> Table<T> {
         let result = end(object);
         let generation = (handle >> 32) as u32;
         // A slot whose generations are used up stays unused.
-        if let Some(next) = generation.checked_add(1) {
+        if let Some(next) = Kind::next_generation(generation) {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             free.again.push((index_of(handle), next));
         }
@@ -158,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_handle_means_one_object_once() {
-        let table = Table::default();
+        let table = Table::of(Kind::Context);
         let a = make(&table, 1);
         let b = make(&table, 2);
         assert_eq!((index_of(a), index_of(b)), (0, 1));
@@ -175,8 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_of_one_kind_means_nothing_for_another() {
+        let (streams, events) = (Table::of(Kind::Stream), Table::of(Kind::Event));
+        let (stream, event) = (make(&streams, 1), make(&events, 2));
+        assert_eq!(index_of(stream), index_of(event));
+        assert!(streams.get(event).is_none() && events.get(stream).is_none());
+        assert!(events.remove(stream, |_| ()).is_none() && events.get(event).is_some());
+    }
+
+    #[test]
     fn a_failed_creation_uses_nothing_and_a_forgotten_place_stays_unused() {
-        let table = Table::<Thing>::default();
+        let table = Table::<Thing>::of(Kind::Context);
         assert_eq!(table.create(|_, _| Err::<(), _>(OUT_OF_MEMORY)), Err(OUT_OF_MEMORY));
         let a = make(&table, 1);
         assert_eq!(index_of(a), 0);
@@ -186,7 +202,7 @@ mod tests {
 
     #[test]
     fn threads_create_and_look_up_at_the_same_time() {
-        let table = Table::<Thing>::default();
+        let table = Table::<Thing>::of(Kind::Context);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let table = &table;
