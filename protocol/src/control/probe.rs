@@ -108,12 +108,14 @@ impl ProbeCache {
         parse(&content, server, SystemTime::now())
     }
 
-    /// Writes by renaming, so that a reader sees the old or the new file.
+    /// Writes by renaming, so that a reader sees the old or the new file. Answers too old to be read go, or each
+    /// private server of a program's would leave a file behind.
     pub fn write(&self, server: &ServerAddress, driver_version: u32) -> std::io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.directory) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
+        self.sweep();
         let target = self.file(server);
         let part = target.with_extension(format!("{}.part", std::process::id()));
         let _ = fs::remove_file(&part);
@@ -125,6 +127,20 @@ impl ProbeCache {
             let _ = fs::remove_file(&part);
         }
         written
+    }
+}
+
+impl ProbeCache {
+    /// Removes our files that nobody believes any more. One that cannot be removed stays.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        let ours = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"probe-");
+        for entry in entries.flatten().filter(ours) {
+            let written = entry.metadata().and_then(|meta| meta.modified()).ok();
+            if written.is_some_and(|at| at.elapsed().is_ok_and(|age| age > FRESH)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 }
 
@@ -169,6 +185,21 @@ mod tests {
         assert_eq!(cache.read(&server), Some(12080));
         assert_eq!(cache.read(&"gpu.example:7071".parse().unwrap()), None);
         assert_eq!(fs::read_dir(cache.directory).unwrap().count(), 1, "no part file is left");
+    }
+
+    #[test]
+    fn old_answers_do_not_pile_up() {
+        let (_dir, cache, server) = cache();
+        cache.write(&server, 13000).unwrap();
+        fs::write(cache.directory.join("other"), "not ours").unwrap();
+        let old = SystemTime::now() - Duration::from_secs(120);
+        for name in [cache.file(&server), cache.directory.join("other")] {
+            File::options().write(true).open(name).unwrap().set_modified(old).unwrap();
+        }
+        let next: ServerAddress = "gpu.example:7071".parse().unwrap();
+        cache.write(&next, 13000).unwrap();
+        assert_eq!(cache.read(&next), Some(13000));
+        assert!(!cache.file(&server).exists() && cache.directory.join("other").exists());
     }
 
     #[test]
