@@ -1,5 +1,6 @@
 //! A kernel that can be launched.
 
+use crate::codegen::cache::CodeCache;
 use crate::codegen::{Code, Generator, Mode, Unit};
 use crate::ir::passes::{Reach, reach};
 use crate::ir::{Op, Opd, Program, Symbol};
@@ -44,8 +45,8 @@ pub struct Kernel {
     program: Arc<Program>,
     pub(crate) placed: Arc<Placed>,
     pub(crate) reach: Reach,
-    /// Of each variable of the program; shared ones have their offset in this kernel's block.
-    addresses: Vec<u64>,
+    /// See [`Unit::shared`].
+    shared: Vec<u64>,
     code: OnceLock<Result<Arc<Code>, String>>,
 }
 
@@ -62,7 +63,7 @@ impl Kernel {
     pub(crate) fn new(program: &Arc<Program>, placed: &Arc<Placed>, index: u32) -> Kernel {
         let f = &program.functions[index as usize];
         let reach = reach(program, index);
-        let (addresses, static_shared) = shared_layout(program, &reach, &placed.addresses);
+        let (shared, static_shared) = shared_layout(program, &reach);
         let volume = |v: [u32; 3]| v.iter().fold(1u32, |a, b| a.saturating_mul(*b));
         let limit = f.required_threads.or(f.max_threads).map_or(1024, volume);
         let words: u32 = f.regs.iter().map(|c| c.bits().div_ceil(32)).sum();
@@ -84,7 +85,7 @@ impl Kernel {
             program: program.clone(),
             placed: placed.clone(),
             reach,
-            addresses,
+            shared,
             code: OnceLock::new(),
         }
     }
@@ -100,25 +101,30 @@ impl Kernel {
     }
 
     /// The code, made now if this is the first time.
-    pub(crate) fn code(&self, generator: &dyn Generator) -> Result<Arc<Code>, String> {
+    pub(crate) fn code(
+        &self,
+        generator: &dyn Generator,
+        cache: Option<&CodeCache>,
+    ) -> Result<Arc<Code>, String> {
         let make = || {
-            let unit = Unit {
-                program: &self.program,
-                reach: &self.reach,
-                addresses: &self.addresses,
-                mode: self.mode(),
-            };
+            let unit =
+                Unit { program: &self.program, reach: &self.reach, shared: &self.shared, mode: self.mode() };
             // A compiler that gives up by panicking has given up all the same.
-            let compile = std::panic::AssertUnwindSafe(|| generator.compile(&unit));
+            let compile = std::panic::AssertUnwindSafe(|| match cache {
+                Some(cache) => cache.object(generator, &unit),
+                None => generator.compile(&unit),
+            });
             let made = std::panic::catch_unwind(compile);
-            made.unwrap_or_else(|_| Err("the code generator panicked".to_string())).map(Arc::new)
+            let object = made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))?;
+            let linked = object.link(&self.placed.addresses);
+            linked.map(Arc::new).map_err(|e| format!("no memory for code: {e}"))
         };
         self.code.get_or_init(make).clone()
     }
 }
 
 /// Offsets of the shared variables that a kernel can reach: static ones first, then, all at one place, the dynamic ones.
-fn shared_layout(p: &Program, reach: &Reach, global: &[u64]) -> (Vec<u64>, u32) {
+fn shared_layout(p: &Program, reach: &Reach) -> (Vec<u64>, u32) {
     let mut used = vec![false; p.vars.len()];
     for f in &reach.functions {
         for inst in p.functions[*f as usize].blocks.iter().flat_map(|b| &b.insts) {
@@ -138,7 +144,7 @@ fn shared_layout(p: &Program, reach: &Reach, global: &[u64]) -> (Vec<u64>, u32) 
             });
         }
     }
-    let mut addresses = global.to_vec();
+    let mut addresses = vec![0; p.vars.len()];
     let mut end = 0u64;
     for (i, v) in p.vars.iter().enumerate() {
         if used[i] && !v.external {

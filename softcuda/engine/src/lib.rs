@@ -13,8 +13,9 @@
 //!    whose result is used, a volatile, relaxed or acquire load (in unoptimised code any load), a fence, or a call of
 //!    something that does.
 //! 3. `codegen`, at the first launch (or [`Engine::prepare`]): a `Generator` makes machine code. The one that exists,
-//!    `codegen::clif`, is Cranelift with `opt_level=none`, scalar, one thread at a time. The code has no relocations: what it
-//!    needs it finds through the block that it is handed, so that it could be cached in a file.
+//!    `codegen::clif`, is Cranelift with `opt_level=none`, scalar, one thread at a time. What the code needs it
+//!    finds through the block that it is handed; only the addresses of variables are put in when it is mapped. So it can
+//!    be kept in a file ([`CodeCache`]), whose key names all that the code depends on.
 //!
 //! # How it runs
 //!
@@ -66,6 +67,7 @@ mod module;
 mod ptx;
 mod runtime;
 
+pub use codegen::cache::CodeCache;
 pub use engine::{Engine, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};

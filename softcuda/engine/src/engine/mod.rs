@@ -2,6 +2,7 @@
 
 mod pool;
 
+use crate::codegen::cache::CodeCache;
 use crate::codegen::clif::Clif;
 use crate::codegen::{Code, Mode};
 use crate::error::{Fault, FaultKind};
@@ -82,6 +83,7 @@ pub struct Engine {
     pool: Arc<Pool>,
     output: Arc<Output>,
     generator: OnceLock<Result<Clif, String>>,
+    cache: Option<Arc<CodeCache>>,
     grids: AtomicU64,
     process: u32,
 }
@@ -91,7 +93,13 @@ impl Engine {
     /// `workers - 1` threads help. They are started by the first run of more than one block, not here. After `fork` an
     /// engine is of no use in the child: its threads are not there, and a run is refused.
     pub fn new(memory: Arc<Memory>, workers: usize) -> Arc<Engine> {
+        Engine::with_cache(memory, workers, None)
+    }
+
+    /// As [`Engine::new`], with a cache of code on disk.
+    pub fn with_cache(memory: Arc<Memory>, workers: usize, cache: Option<Arc<CodeCache>>) -> Arc<Engine> {
         Arc::new(Engine {
+            cache,
             pool: Pool::new(memory.clone(), workers.max(1)),
             memory,
             output: Arc::default(),
@@ -129,7 +137,7 @@ impl Engine {
     fn code(&self, kernel: &Kernel) -> Result<Arc<Code>, Fault> {
         let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
         let generator = self.generator.get_or_init(Clif::new).as_ref();
-        kernel.code(generator.map_err(internal)?).map_err(|e| internal(&e))
+        kernel.code(generator.map_err(internal)?, self.cache.as_deref()).map_err(|e| internal(&e))
     }
 
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {

@@ -413,6 +413,8 @@ pub struct Var {
 /// A whole module.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
+    /// BLAKE3 of the text.
+    pub digest: [u8; 32],
     /// 10 × major + minor.
     pub version: u32,
     /// 10 × major + minor.

@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<Program> {
     let tokens = lex(text)?;
     let mut s = Scope {
         cursor: Cursor::new(tokens),
-        program: Program::default(),
+        program: Program { digest: *blake3::hash(text.as_bytes()).as_bytes(), ..Program::default() },
         names: HashMap::new(),
         aliases: HashMap::new(),
         registers: 0,

@@ -75,11 +75,12 @@ impl Emit<'_> {
     /// A constant offset in a variable that needs no check.
     fn inside(&self, var: u32, offset: i64, size: u32) -> bool {
         let v = &self.unit.program.vars[var as usize];
-        let address = self.unit.addresses[var as usize].wrapping_add(offset as u64);
-        let end = offset.checked_add(i64::from(size));
-        offset >= 0
-            && end.is_some_and(|e| e as u64 <= v.size)
-            && address.is_multiple_of(u64::from(size.max(1)))
+        let size = u64::from(size.max(1));
+        // A shared variable's place is known; of others only the alignment is.
+        let aligned = v.space == Space::Shared || u64::from(v.align).is_multiple_of(size);
+        let address = self.unit.shared[var as usize].wrapping_add(offset as u64);
+        let end = offset.checked_add(size as i64);
+        offset >= 0 && end.is_some_and(|e| e as u64 <= v.size) && aligned && address.is_multiple_of(size)
     }
 
     /// Base of the block's shared memory plus a checked offset.

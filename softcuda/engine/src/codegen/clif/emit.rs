@@ -6,8 +6,10 @@ use crate::ir::{self, Class, Guard, Inst, Opd, Reg, Sreg, Symbol, Term, Ty};
 use crate::runtime::context::{Block as BlockContext, Thread};
 use crate::runtime::helpers::Helper;
 use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::immediates::Imm64;
 use cranelift_codegen::ir::{
-    Block, BlockCall, InstBuilder, JumpTableData, MemFlagsData, SigRef, Type, Value, types,
+    Block, BlockCall, ExternalName, GlobalValueData, InstBuilder, JumpTableData, MemFlagsData, SigRef, Type,
+    UserExternalName, Value, types,
 };
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -360,7 +362,8 @@ impl Emit<'_> {
     /// The address (or offset, in shared space) of a symbol.
     pub fn symbol(&mut self, s: Symbol, offset: i64) -> Value {
         let (base, add) = match s {
-            Symbol::Var(i) | Symbol::Shared(i) => (None, self.unit.addresses[i as usize] as i64),
+            Symbol::Var(i) => return self.variable(i, offset),
+            Symbol::Shared(i) => (None, self.unit.shared[i as usize] as i64),
             Symbol::Frame(o) => (Some(self.frame), i64::from(o)),
             Symbol::Call(o) => (Some(self.frame), i64::from(self.f.locals.next_multiple_of(16) + o)),
             Symbol::Arg(o) => (Some(self.args), i64::from(o)),
@@ -372,6 +375,19 @@ impl Emit<'_> {
             Some(base) => self.b.ins().iadd(base, add),
             None => add,
         }
+    }
+
+    /// The address of a global or constant variable: known when the code is linked.
+    fn variable(&mut self, var: u32, offset: i64) -> Value {
+        let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: 0, index: var });
+        let data = GlobalValueData::Symbol {
+            name: ExternalName::user(name),
+            offset: Imm64::new(offset),
+            colocated: false,
+            tls: false,
+        };
+        let place = self.b.create_global_value(data);
+        self.b.ins().symbol_value(types::I64, place)
     }
 
     fn special(&mut self, s: Sreg) -> (Value, Class) {

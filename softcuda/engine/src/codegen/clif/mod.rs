@@ -12,10 +12,11 @@ mod helper;
 mod int;
 mod warp;
 
-use super::{Code, Exec, Generator, Mode, Unit};
+use super::{Fixup, Generator, Mode, Object, Unit};
 use cranelift_codegen::Context;
+use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::ir::{AbiParam, Signature, types};
+use cranelift_codegen::ir::{AbiParam, ExternalName, Function, Signature, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
@@ -55,9 +56,10 @@ impl Clif {
 }
 
 impl Generator for Clif {
-    fn compile(&self, unit: &Unit) -> Result<Code, String> {
+    fn compile(&self, unit: &Unit) -> Result<Object, String> {
         let mut bytes: Vec<u8> = Vec::new();
-        let mut offsets = Vec::new();
+        let mut entries = Vec::new();
+        let mut fixups = Vec::new();
         let mut frame = 0;
         let mut builder_context = FunctionBuilderContext::new();
         for (i, &number) in unit.reach.functions.iter().enumerate() {
@@ -77,16 +79,24 @@ impl Generator for Clif {
             let compiled = context
                 .compile(&*self.isa, &mut ControlPlane::default())
                 .map_err(|e| format!("{}: {}", f.name, e.inner))?;
-            if let Some(r) = compiled.buffer.relocs().first() {
-                return Err(format!("{}: code needs {:?}", f.name, r.target));
-            }
             frame = frame.max(compiled.buffer.frame_layout().map_or(4096, |l| l.frame_to_fp_offset));
             bytes.resize(bytes.len().next_multiple_of(64), 0xcc);
-            offsets.push(bytes.len());
+            entries.push(bytes.len() as u32);
             bytes.extend_from_slice(compiled.code_buffer());
+            let start = entries[i];
+            let relocs: Vec<_> = compiled
+                .buffer
+                .relocs()
+                .iter()
+                .map(|r| (r.offset, r.kind, r.target.clone(), r.addend))
+                .collect();
+            for (offset, kind, target, addend) in relocs {
+                let Some(var) = variable(&context.func, kind, &target) else {
+                    return Err(format!("{}: code needs {target:?}", f.name));
+                };
+                fixups.push(Fixup { at: start + offset, var, addend });
+            }
         }
-        let exec = Exec::new(&bytes).map_err(|e| format!("no memory for code: {e}"))?;
-        let entries = offsets.iter().map(|o| exec.address() + o).collect();
         let mut by_number = vec![0; unit.program.functions.len()];
         for (i, &n) in unit.reach.functions.iter().enumerate() {
             // Kernels do not check how deep they are, since nobody calls them.
@@ -94,6 +104,23 @@ impl Generator for Clif {
                 by_number[n as usize] = i as u32 + 1;
             }
         }
-        Ok(Code { mode: unit.mode, _exec: exec, entries, by_number, frame })
+        Ok(Object { mode: unit.mode, bytes, entries, by_number, frame, fixups })
+    }
+
+    fn identity(&self) -> String {
+        let flags: Vec<String> = self.isa.isa_flags().iter().map(|f| f.to_string()).collect();
+        format!("clif {} {} {}", self.isa.triple(), self.isa.flags(), flags.join(" "))
+    }
+}
+
+/// The variable of the program whose address code wants at a place.
+fn variable(f: &Function, kind: Reloc, target: &cranelift_codegen::FinalizedRelocTarget) -> Option<u32> {
+    match target {
+        cranelift_codegen::FinalizedRelocTarget::ExternalName(ExternalName::User(name))
+            if kind == Reloc::Abs8 =>
+        {
+            Some(f.params.user_named_funcs()[*name].index)
+        }
+        _ => None,
     }
 }
