@@ -9,6 +9,7 @@
 //! - `CUDA_VISIBLE_DEVICES`: as NVIDIA's driver reads it, numbers or (the beginnings of) `GPU-…` UUIDs.
 //! - `CUDA_MODULE_LOADING`: `EAGER` is what `cuModuleGetLoadingMode` then answers; images are read at once in any case.
 //! - `SOFTCUDA_WORKERS`: how many threads run the blocks of a grid (default: one a core).
+//! - `SOFTCUDA_CACHE`, `SOFTCUDA_CACHE_SIZE`: see [`crate::code_cache`].
 #![forbid(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -83,7 +84,7 @@ fn read(variable: impl Fn(&str) -> Option<String>, half_of_memory: u64) -> Confi
 }
 
 /// A number with an optional unit.
-fn bytes(text: &str) -> Option<u64> {
+pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, shift) = match text.chars().last()? {
         'k' | 'K' => (&text[..text.len() - 1], 10),

@@ -40,7 +40,7 @@ impl Device {
         Ok(Self {
             ordinal: ordinal as i32,
             identity,
-            engine: Engine::new(memory.clone(), config.workers),
+            engine: Engine::with_cache(memory.clone(), config.workers, crate::code_cache::get()),
             memory,
             multiprocessors: config.workers as u32,
             primary: Primary::new(),

@@ -8,6 +8,7 @@
 
 mod allocations;
 mod attributes;
+mod code_cache;
 mod config;
 mod context;
 mod copy;
