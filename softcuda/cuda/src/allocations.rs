@@ -23,6 +23,8 @@ pub enum What {
         /// `__managed__`.
         managed: bool,
     },
+    /// A mapping of `cuMemMap`.
+    Mapped,
     /// `cuMemHostAlloc`, with its flags.
     Host(u32),
     /// `cuMemHostRegister`, with its flags.
@@ -102,9 +104,18 @@ impl Allocations {
         (address - base < allocation.size.max(1)).then(|| allocation.clone())
     }
 
-    /// Whether all of a range lies in one allocation.
+    /// The allocation that a range begins in, if all of it lies there, or in mappings that adjoin.
     pub fn holding(&self, address: u64, length: u64) -> Option<Allocation> {
-        self.find(address).filter(|a| a.holds(address, length))
+        let first = self.find(address)?;
+        if first.holds(address, length) {
+            return Some(first);
+        }
+        let end = address.checked_add(length)?;
+        let mut last = first.clone();
+        while last.what == What::Mapped && end > last.base + last.size {
+            last = self.find(last.base + last.size)?;
+        }
+        (last.what == What::Mapped).then_some(first)
     }
 
     /// Takes away what begins at an address, if `which` agrees.
@@ -133,8 +144,8 @@ impl Allocations {
                 }
                 What::Host(_) => host::give_back(&allocation, true),
                 What::Registered(_) => host::give_back(&allocation, false),
-                // A module's memory goes with the module.
-                What::Variable { .. } => {}
+                // A module's memory goes with the module; mappings belong to no context.
+                What::Variable { .. } | What::Mapped => {}
             }
         }
     }

@@ -104,7 +104,8 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         99 => 1,        // host registration
         100 => 0,       // host page tables
         101 => 1,       // managed memory is reached directly by the host
-        102..=105 => 0, // virtual memory management, exportable handles
+        102 | 103 => 1, // virtual memory management, exported as file descriptors
+        104 | 105 => 0, // or as handles of Windows
         106 => MAX_BLOCKS_PER_MULTIPROCESSOR as i32,
         107..=109 => 0, // compression, persisting L2, access policy window
         110 => 0,       // GPUDirect RDMA
@@ -165,6 +166,7 @@ mod tests {
             workers: 2,
             visible: None,
             eager: false,
+            refuse_hints: false,
         };
         let device = Device::new(0, crate::device::identity(0), &config).unwrap();
         for id in ASKED.iter().cloned().flatten() {

@@ -4,6 +4,7 @@
 //! - `SOFTCUDA_DEVICES`: how many devices (default 1, at most 16).
 //! - `SOFTCUDA_MEMORY`: bytes of device memory each, with an optional K, M or G (default 4 GiB, or half of the machine's
 //!   memory if that is less).
+//! - `SOFTCUDA_VMM_HINT`: `refuse` places every `cuMemAddressReserve` elsewhere than its hint says.
 //! - `SOFTCUDA_DRIVER_VERSION`: the version that `cuDriverGetVersion` answers, 1000 × major + 10 × minor, no newer than
 //!   this library's.
 //! - `CUDA_VISIBLE_DEVICES`: as NVIDIA's driver reads it, numbers or (the beginnings of) `GPU-…` UUIDs.
@@ -32,6 +33,8 @@ pub struct Config {
     pub visible: Option<String>,
     /// `CUDA_MODULE_LOADING` is `EAGER`.
     pub eager: bool,
+    /// `SOFTCUDA_VMM_HINT` is `refuse`.
+    pub refuse_hints: bool,
 }
 
 impl Config {
@@ -80,6 +83,7 @@ fn read(variable: impl Fn(&str) -> Option<String>, half_of_memory: u64) -> Confi
         workers: number("SOFTCUDA_WORKERS").map_or(cores, |n| n.clamp(1, 1024) as usize),
         visible: variable("CUDA_VISIBLE_DEVICES"),
         eager: variable("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
+        refuse_hints: variable("SOFTCUDA_VMM_HINT").is_some_and(|hint| hint == "refuse"),
     }
 }
 

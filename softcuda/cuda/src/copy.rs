@@ -30,10 +30,11 @@ impl Ends {
             Ends::DeviceToDevice => (true, true),
             Ends::Unified => (false, false),
         };
-        let end = |address, known| {
-            if known { Place::known(address, length as u64) } else { Place::any(address, length as u64) }
+        let end = |address, known, write| {
+            let length = length as u64;
+            if known { Place::known(address, length, write) } else { Place::any(address, length, write) }
         };
-        Ok((end(to, to_known)?, end(from, from_known)?))
+        Ok((end(to, to_known, true)?, end(from, from_known, false)?))
     }
 }
 

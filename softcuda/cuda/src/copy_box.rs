@@ -41,7 +41,7 @@ struct Side {
 }
 
 impl End {
-    fn side(&self, extent: &Extent) -> Result<Side> {
+    fn side(&self, extent: &Extent, write: bool) -> Result<Side> {
         let pitch = if self.pitch == 0 { self.origin[0] + extent.width } else { self.pitch };
         let rows = if self.height == 0 { self.origin[1] + extent.height } else { self.height };
         if pitch < self.origin[0] + extent.width || rows < self.origin[1] + extent.height && extent.depth > 1
@@ -59,8 +59,8 @@ impl End {
         let base = if self.kind == 1 { self.host } else { self.device };
         let address = base.checked_add(first).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let place = match self.kind {
-            1 | 4 => Place::any(address, length)?,
-            2 => Place::known(address, length)?,
+            1 | 4 => Place::any(address, length, write)?,
+            2 => Place::known(address, length, write)?,
             // Arrays are not there yet.
             3 => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -87,7 +87,7 @@ pub unsafe fn copy(to: End, from: End, extent: Extent, stream: usize, wait: bool
     if largest.iter().flatten().any(|n| *n > 1 << 47) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let (to, from) = (to.side(&extent)?, from.side(&extent)?);
+    let (to, from) = (to.side(&extent, true)?, from.side(&extent, false)?);
     let now = wait || to.place.is_pageable() || from.place.is_pageable();
     let job = move || {
         for z in 0..extent.depth as u64 {

@@ -95,7 +95,15 @@ mod tests {
     use super::*;
 
     fn config(devices: usize) -> Config {
-        Config { devices, memory: 1 << 20, driver_version: 13040, workers: 2, visible: None, eager: false }
+        Config {
+            devices,
+            memory: 1 << 20,
+            driver_version: 13040,
+            workers: 2,
+            visible: None,
+            eager: false,
+            refuse_hints: false,
+        }
     }
 
     #[test]

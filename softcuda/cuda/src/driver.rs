@@ -15,6 +15,7 @@ use crate::link::Link;
 use crate::module::Module;
 use crate::pool::Pool;
 use crate::stream::Stream;
+use crate::virtual_memory::Backing;
 use std::sync::{Arc, OnceLock};
 
 /// Every object by its handle.
@@ -37,6 +38,8 @@ pub struct Tables {
     pub links: Handles<Link>,
     /// `CUmemoryPool`
     pub pools: Handles<Pool>,
+    /// `CUmemGenericAllocationHandle`
+    pub backings: Handles<Backing>,
     /// What lies where, on all devices and in host memory.
     pub allocations: Allocations,
 }
@@ -52,6 +55,7 @@ pub static TABLES: Tables = Tables {
     kernels: Handles::new(Kind::Kernel),
     links: Handles::new(Kind::Link),
     pools: Handles::new(Kind::Pool),
+    backings: Handles::new(Kind::Backing),
     allocations: Allocations::new(),
 };
 
@@ -97,4 +101,11 @@ pub fn device(ordinal: i32) -> Result<&'static Arc<Device>> {
 /// `cuDriverGetVersion`.
 pub fn version() -> i32 {
     config::get().driver_version
+}
+
+/// Waits for all work of all contexts: before memory goes that any of it may use. What it died of is its context's to say.
+pub fn wait_for_all() {
+    for context in TABLES.contexts.all() {
+        let _ = context.synchronize();
+    }
 }

@@ -31,6 +31,8 @@ pub enum Kind {
     Link,
     /// `CUmemoryPool`
     Pool,
+    /// `CUmemGenericAllocationHandle`
+    Backing,
 }
 
 /// Where the numbers start: far from 0, 1 and 2, which are streams, and unlike any mapped address.

@@ -47,7 +47,7 @@ pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let span = rows.pitch.checked_mul(rows.height - 1).and_then(|s| s.checked_add(row));
-    let place = Place::known(rows.address, span.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64)?;
+    let place = Place::known(rows.address, span.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64, true)?;
     let Place::Known(_, allocation) = place else { return Err(CUDA_ERROR_INVALID_VALUE) };
     let pattern: Arc<[u8]> = pattern.into();
     let job = move || {

@@ -1,8 +1,11 @@
 //! The two ends of a copy, and the bytes that go between them.
 
-use crate::allocations::Allocation;
-use crate::driver::TABLES;
+use crate::allocations::{Allocation, What};
+use crate::device::Device;
+use crate::driver::{self, TABLES};
 use crate::error::*;
+use crate::virtual_memory;
+use std::sync::Arc;
 
 /// Where bytes are.
 #[derive(Clone)]
@@ -13,16 +16,19 @@ pub enum Place {
     Pageable(u64),
 }
 
-/// Copies from one device to another go through a buffer of this size.
-const BOUNCE: usize = 1 << 20;
-
 impl Place {
-    /// An address that must be known, with all `length` bytes in one allocation.
+    /// An address that must be known, with all `length` bytes in one allocation, to be read or written.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE`.
-    pub fn known(address: u64, length: u64) -> Result<Place> {
-        let allocation = TABLES.allocations.holding(address, length).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pub fn known(address: u64, length: u64, write: bool) -> Result<Place> {
+        let mut allocation = TABLES.allocations.holding(address, length).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if allocation.what == What::Mapped {
+            // Copies go by way of a device that has access; mapped memory may have been opened to another one's only.
+            let open = |device: &&Arc<Device>| device.memory.allows(address, length, write);
+            let mut devices = std::iter::once(&allocation.device).chain(driver::devices());
+            allocation.device = devices.find(open).ok_or(CUDA_ERROR_INVALID_VALUE)?.clone();
+        }
         Ok(Place::Known(address, allocation))
     }
 
@@ -30,17 +36,15 @@ impl Place {
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for null, for an address among a device's that is not allocated, or if the range leaves the allocation that it begins in.
-    pub fn any(address: u64, length: u64) -> Result<Place> {
+    pub fn any(address: u64, length: u64, write: bool) -> Result<Place> {
         if address == 0 || address.checked_add(length).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let of_device = || driver::devices().iter().any(|device| device.memory.reserves(address));
         match TABLES.allocations.find(address) {
-            Some(allocation) if allocation.holds(address, length) => Ok(Place::Known(address, allocation)),
-            Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
-            // Device memory that was freed, or never allocated.
-            None if crate::driver::devices().iter().any(|device| device.memory.reserves(address)) => {
-                Err(CUDA_ERROR_INVALID_VALUE)
-            }
+            Some(_) => Place::known(address, length, write),
+            // Device memory that was freed, or never allocated; a range without memory.
+            None if of_device() || virtual_memory::range(address).is_some() => Err(CUDA_ERROR_INVALID_VALUE),
             None => Ok(Place::Pageable(address)),
         }
     }
@@ -86,10 +90,9 @@ pub unsafe fn copy(to: &Place, from: &Place, length: usize) -> Result {
         return Ok(());
     }
     let done = match (to.on_device(), from.on_device()) {
-        (Some(to_), Some(from_)) if to_.device.ordinal == from_.device.ordinal => {
-            to_.device.memory.copy(to.address(), from.address(), length as u64)
+        (Some(to_), Some(from_)) => {
+            to_.device.memory.copy_from(to.address(), &from_.device.memory, from.address(), length as u64)
         }
-        (Some(to_), Some(from_)) => across(to_, to.address(), from_, from.address(), length),
         (Some(to_), None) => {
             // SAFETY: the caller vouches for the program's memory; it is only read. Other threads of the program may
             // write it at the same time, which then is the program's race; the bytes are copied by `memmove`.
@@ -108,20 +111,4 @@ pub unsafe fn copy(to: &Place, from: &Place, length: usize) -> Result {
         }
     };
     if done { Ok(()) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) }
-}
-
-/// From one device's memory to another's.
-fn across(to: &Allocation, to_address: u64, from: &Allocation, from_address: u64, length: usize) -> bool {
-    let mut buffer = vec![0; length.min(BOUNCE)];
-    let mut done = 0;
-    while done < length {
-        let part = &mut buffer[..(length - done).min(BOUNCE)];
-        if !from.device.memory.read(from_address + done as u64, part)
-            || !to.device.memory.write(to_address + done as u64, part)
-        {
-            return false;
-        }
-        done += part.len();
-    }
-    true
 }

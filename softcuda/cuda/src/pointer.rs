@@ -3,6 +3,7 @@
 use crate::allocations::{Allocation, What};
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::virtual_memory;
 
 /// An answer, with the type that CUDA gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +35,10 @@ fn known(a: &Allocation, id: u32, address: u64) -> Option<Answer> {
         8 => Answer::Bool(a.what.is_managed()),
         9 => Answer::Int(a.device.ordinal),
         10 | 15 | 21 => Answer::Bool(false),
-        11 | 19 => Answer::Word(a.base),
-        12 | 18 => Answer::Word(a.size),
+        11 => Answer::Word(range(a).0),
+        12 => Answer::Word(range(a).1),
+        18 => Answer::Word(a.size),
+        19 => Answer::Word(a.base),
         13 => Answer::Bool(true),
         14 => Answer::Word(0),
         16 => Answer::Int(3),
@@ -44,6 +47,12 @@ fn known(a: &Allocation, id: u32, address: u64) -> Option<Answer> {
         22 => Answer::Int(0),
         _ => return None,
     })
+}
+
+/// The range of addresses that an allocation is in: its own, or the one that it is mapped into.
+fn range(a: &Allocation) -> (u64, u64) {
+    let mapped = if a.what == What::Mapped { virtual_memory::range(a.base) } else { None };
+    mapped.unwrap_or((a.base, a.size))
 }
 
 /// The answer for an address that the driver knows nothing of.

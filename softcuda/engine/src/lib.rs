@@ -35,8 +35,8 @@
 //! # Memory
 //!
 //! Device addresses are addresses of this process in one reserved range. Each access of generated code is checked, without
-//! signal handlers, for alignment, against the range, and against a table with one byte per 64 KiB; what does not
-//! pass goes to a helper that knows registered host memory, and otherwise ends the grid with a [`Fault`]. Native stacks lie
+//! signal handlers, for alignment and against a table with one byte per 64 KiB of all 47 bits of addresses; what does not
+//! pass goes to a helper that knows the ends of registered host memory and what may only be read, and otherwise ends the grid with a [`Fault`]. Native stacks lie
 //! outside of that range, so that no kernel can reach them; local memory, and parameters of device functions, lie inside. Shared
 //! addresses are offsets, checked against the block's size.
 //!
@@ -72,5 +72,5 @@ pub use engine::{Engine, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
-pub use memory::Memory;
+pub use memory::{Access, Memory, Physical, Reservation};
 pub use module::Module;

@@ -27,6 +27,8 @@ mod events;
 #[macro_use]
 mod memories;
 #[macro_use]
+mod virtual_memories;
+#[macro_use]
 mod pools;
 #[macro_use]
 mod copies;
@@ -58,6 +60,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     streams::TABLE,
     events::TABLE,
     memories::TABLE,
+    virtual_memories::TABLE,
     pools::TABLE,
     copies::TABLE,
     sets::TABLE,
@@ -87,7 +90,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names streams_names events_names memories_names pools_names copies_names
+init_names! { devices_names contexts_names streams_names events_names memories_names virtual_memories_names pools_names copies_names
 sets_names modules_names functions_names launches_names refuse_what_is_missing ; }
 
 /// Where a result goes.

@@ -16,6 +16,38 @@ pub type H = usize;
 pub type HostFn = extern "C" fn(*mut c_void);
 pub type Callback = extern "C" fn(H, CUresult, *mut c_void);
 
+/// `CUmemLocation`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Location {
+    pub kind: u32,
+    pub id: i32,
+}
+
+/// Device memory of an ordinal.
+pub fn on_device(id: i32) -> Location {
+    Location { kind: 1, id }
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Properties {
+    pub kind: u32,
+    pub handles: u32,
+    pub location: Location,
+    pub windows: usize,
+    pub flags: u64,
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Description {
+    pub location: Location,
+    pub flags: u32,
+}
+
 macro_rules! api {
     ($($name:ident($($argument:ty),*);)*) => {
         pub struct Api {
@@ -131,6 +163,19 @@ api! {
     cuLinkAddData_v2(H, u32, *mut c_void, usize, *const c_char, u32, *mut u32, *mut *mut c_void);
     cuLinkComplete(H, *mut *mut c_void, *mut usize);
     cuLinkDestroy(H);
+    cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
+    cuMemAddressFree(u64, usize);
+    cuMemCreate(*mut u64, usize, *const Properties, u64);
+    cuMemRelease(u64);
+    cuMemMap(u64, usize, usize, u64, u64);
+    cuMemUnmap(u64, usize);
+    cuMemSetAccess(u64, usize, *const Description, usize);
+    cuMemGetAccess(*mut u64, *const Location, u64);
+    cuMemRetainAllocationHandle(*mut u64, *mut c_void);
+    cuMemGetAllocationGranularity(*mut usize, *const Properties, u32);
+    cuMemGetAllocationPropertiesFromHandle(*mut Properties, u64);
+    cuMemExportToShareableHandle(*mut c_void, u64, u32, u64);
+    cuMemImportFromShareableHandle(*mut u64, *mut c_void, u32);
     cuStreamBeginCapture_v2();
     cuMemAlloc();
 }

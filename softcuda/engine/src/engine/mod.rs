@@ -123,6 +123,7 @@ impl Engine {
             ));
         }
         let grid = Arc::new(self.grid(kernel, launch)?);
+        let _use = self.memory.enter();
         self.pool.run(&grid)
     }
 

@@ -1,6 +1,8 @@
 //! The system calls and raw copies under [`super::Memory`].
 
+use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Where the device range is asked for: far above the heap and far below the stack of a usual process.
 const HINT: usize = 0x0200_0000_0000;
@@ -14,26 +16,35 @@ pub(super) struct Mapping {
 impl Mapping {
     /// Addresses only, at the hint if it is free and elsewhere (aligned to 2 MiB) if not.
     pub(super) fn reserve(len: usize) -> io::Result<Mapping> {
-        let at = |addr, flags| map(addr, len, libc::PROT_NONE, libc::MAP_NORESERVE | flags);
         for i in 0..16 {
-            if let Ok(addr) = at(HINT + i * len, libc::MAP_FIXED_NOREPLACE) {
-                if addr == HINT + i * len {
-                    return Ok(Mapping { addr, len });
-                }
-                drop(Mapping { addr, len }); // a kernel before 4.17 takes the flag for a hint
+            if let Ok(mapping) = Mapping::reserve_at(HINT + i * len, len) {
+                return Ok(mapping);
             }
         }
-        const ALIGN: usize = 2 << 20;
-        let addr = map(0, len + ALIGN, libc::PROT_NONE, libc::MAP_NORESERVE)?;
-        let aligned = addr.next_multiple_of(ALIGN);
+        Mapping::reserve_anywhere(len, 2 << 20)
+    }
+
+    /// Addresses only, at this place or not at all.
+    pub(super) fn reserve_at(at: usize, len: usize) -> io::Result<Mapping> {
+        let addr = map(at, len, libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE)?;
+        let mapping = Mapping { addr, len };
+        // A kernel before 4.17 takes the flag for a hint.
+        if addr == at { Ok(mapping) } else { Err(io::ErrorKind::AddrInUse.into()) }
+    }
+
+    /// Addresses only, wherever the system has room, aligned to a power of two.
+    pub(super) fn reserve_anywhere(len: usize, align: usize) -> io::Result<Mapping> {
+        let all = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
+        let addr = map(0, all, libc::PROT_NONE, libc::MAP_NORESERVE)?;
+        let aligned = addr.next_multiple_of(align);
         drop(Mapping { addr, len: aligned - addr });
-        drop(Mapping { addr: aligned + len, len: addr + ALIGN - aligned });
+        drop(Mapping { addr: aligned + len, len: addr + align - aligned });
         Ok(Mapping { addr: aligned, len })
     }
 
-    /// Readable and writable, all zero, committed when touched.
-    pub(super) fn zeroed(len: usize) -> io::Result<Mapping> {
-        let addr = map(0, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_NORESERVE)?;
+    /// Zeros that can be read, and take no memory.
+    pub(super) fn read_only(len: usize) -> io::Result<Mapping> {
+        let addr = map(0, len, libc::PROT_READ, libc::MAP_NORESERVE)?;
         Ok(Mapping { addr, len })
     }
 
@@ -47,17 +58,42 @@ impl Mapping {
 
     /// Makes a part of a reserved mapping usable. Large parts are advised to use huge pages.
     pub(super) fn commit(&self, addr: u64, len: u64) -> io::Result<()> {
-        self.assert_inside(addr, len);
-        // SAFETY: the part lies inside this mapping, which nothing but this crate uses.
-        let rc = unsafe { libc::mprotect(addr as *mut _, len as usize, libc::PROT_READ | libc::PROT_WRITE) };
-        if rc != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        self.commit_small(addr, len)?;
         if len >= 2 << 20 {
-            // SAFETY: as above; advice only, a refusal is harmless.
+            // SAFETY: `commit_small` found the part inside this mapping; advice only, a refusal is harmless.
             unsafe { libc::madvise(addr as *mut _, len as usize, libc::MADV_HUGEPAGE) };
         }
         Ok(())
+    }
+
+    /// As [`Mapping::commit`], with usual pages.
+    pub(super) fn commit_small(&self, addr: u64, len: u64) -> io::Result<()> {
+        self.assert_inside(addr, len);
+        // SAFETY: the part lies inside this mapping, which nothing but this crate uses.
+        let rc = unsafe { libc::mprotect(addr as *mut _, len as usize, libc::PROT_READ | libc::PROT_WRITE) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Puts a part of a file in the place of a part of this mapping.
+    pub(super) fn map_file(&self, addr: u64, file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
+        self.replace(addr, len, libc::MAP_SHARED, file.as_raw_fd(), offset)
+    }
+
+    /// Puts zeros in the place of a part of this mapping.
+    pub(super) fn map_zeros(&self, addr: u64, len: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.replace(addr, len, flags, -1, 0)
+    }
+
+    fn replace(&self, addr: u64, len: u64, flags: i32, file: i32, offset: u64) -> io::Result<()> {
+        self.assert_inside(addr, len);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: only a part of this mapping is replaced, which nothing but this crate and kernels use; both the old and
+        // the new can be read and written, so that kernels which run do not crash.
+        let p = unsafe {
+            libc::mmap(addr as *mut _, len as usize, protection, flags | libc::MAP_FIXED, file, offset as i64)
+        };
+        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Gives the pages of a part back to the system; it stays mapped and reads as zero.
@@ -90,6 +126,36 @@ fn map(addr: usize, len: usize, prot: i32, flags: i32) -> io::Result<usize> {
     // SAFETY: an anonymous mapping at an address that the system chooses or that is free (MAP_FIXED_NOREPLACE).
     let p = unsafe { libc::mmap(addr as *mut _, len, prot, flags, -1, 0) };
     if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(p as usize) }
+}
+
+/// A new file in memory of a size that nobody can change.
+pub(super) fn memory_file(name: &str, size: u64) -> io::Result<OwnedFd> {
+    let name = CString::new(name)?;
+    // SAFETY: a C call with a text that ends with a zero.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    let size = i64::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // SAFETY: C calls on our own descriptor.
+    let done = unsafe { libc::ftruncate(fd, size) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) == 0 };
+    if done { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// The name and size of a file that may be one of [`memory_file`]: it can at least not be cut short.
+pub(super) fn check_memory_file(file: &OwnedFd) -> io::Result<(String, u64)> {
+    // SAFETY: a C call on a descriptor that lives as long as `file`.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals & SEALS != SEALS || seals < 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = std::fs::read_link(&path)?.to_string_lossy().into_owned();
+    Ok((name, std::fs::metadata(&path)?.len()))
 }
 
 // The callers below have checked that the ranges are mapped. Kernels may write to them at the same time, as on a card: so

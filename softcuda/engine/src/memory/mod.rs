@@ -1,27 +1,41 @@
 //! The device memory: one reserved address range that allocations, module variables and the workers' shared and local
-//! memory lie in, with a table that says which parts of it a kernel may touch.
+//! memory lie in; *windows* to memory elsewhere (`windows`); and a table that says what a kernel may touch (`table`).
 //!
 //! Addresses are the process's own, so that generic addressing costs nothing. The range starts at a fixed, high hint so
-//! that device addresses do not meet the heap of the application. Kernels check each access against the range and
-//! against one byte per 64 KiB of it (the *granule table*); like on a card, that catches wild addresses and not each
-//! small overrun. The driver's own copies are checked exactly, against allocations.
+//! that device addresses do not meet the heap of the application. Kernels check each access against one byte per 64 KiB of
+//! address space (the *granule table*); like on a card, that catches wild addresses and not each small overrun. The
+//! driver's own copies (`transfer`) are checked exactly, against allocations and windows.
 //!
 //! A part of the range that was once handed out stays mapped: freeing gives the pages back to the system and clears
 //! the granules, so that a kernel that races with a free reads zeros or faults cleanly, and never crashes the process.
 
+mod budget;
 mod heap;
 mod map;
+mod physical;
+mod table;
+mod transfer;
+mod windows;
+
+pub use physical::{Physical, Reservation};
+pub use windows::Access;
 
 use crate::error::OutOfMemory;
+use budget::Budget;
 use heap::Heap;
 use map::Mapping;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use table::Table;
+use windows::Windows;
+
 /// log2 of the size of the reserved range: 1 TiB of addresses.
-pub(crate) const RANGE_BITS: u32 = 40;
+const RANGE_BITS: u32 = 40;
+/// log2 of the addresses that the granule table covers: all that a process can have.
+pub(crate) const SPACE_BITS: u32 = 47;
 /// log2 of the size of a granule: 64 KiB.
 pub(crate) const GRANULE_BITS: u32 = 16;
 const GRANULE: u64 = 1 << GRANULE_BITS;
@@ -36,9 +50,21 @@ const MIN_ALIGN: u64 = 256;
 /// The memory of one device.
 pub struct Memory {
     range: Mapping,
-    table: Mapping,
-    total: u64,
+    table: Table,
+    windows: Windows,
+    budget: Arc<Budget>,
+    /// Grids and copies that run now.
+    users: AtomicU64,
     state: Mutex<State>,
+}
+
+/// While it lives, [`Memory::is_idle`] is false.
+pub(crate) struct InUse<'a>(&'a AtomicU64);
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 struct State {
@@ -48,9 +74,6 @@ struct State {
     small: Heap,
     /// Live allocations by address.
     live: BTreeMap<u64, Allocation>,
-    /// Host ranges that kernels may touch, by address: length.
-    host: BTreeMap<u64, u64>,
-    used: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -80,21 +103,37 @@ impl Memory {
             }
         }
         let range: Mapping = range?;
-        let table = Mapping::zeroed((RANGE >> GRANULE_BITS) as usize)?;
+        let table = Table::new()?;
         let base = range.address();
         let state = State {
             // The first granule is never given out, so that the range's base is not an allocation.
             range: Heap::new(base + GRANULE, range.length() - GRANULE),
             small: Heap::empty(),
             live: BTreeMap::new(),
-            host: BTreeMap::new(),
-            used: 0,
         };
-        Ok(Arc::new(Memory { range, table, total: total.min(RANGE / 2), state: Mutex::new(state) }))
+        Ok(Arc::new(Memory {
+            range,
+            table,
+            windows: Windows::default(),
+            budget: Arc::new(Budget::new(total.min(RANGE / 2))),
+            users: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that somebody is about to check and touch addresses.
+    pub(crate) fn enter(&self) -> InUse<'_> {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        InUse(&self.users)
+    }
+
+    /// Whether no grid and no copy runs. What was taken from kernels before is then touched by none of them any more.
+    pub fn is_idle(&self) -> bool {
+        self.users.load(Ordering::SeqCst) == 0
     }
 
     /// First address of the reserved range.
@@ -114,12 +153,12 @@ impl Memory {
 
     /// Bytes of device memory in all.
     pub fn total(&self) -> u64 {
-        self.total
+        self.budget.total()
     }
 
-    /// Bytes taken by allocations and module variables.
+    /// Bytes taken by allocations, module variables and [`Memory::create`].
     pub fn used(&self) -> u64 {
-        self.state().used
+        self.budget.used()
     }
 
     /// Takes `size` bytes, aligned to `align` (a power of two) and to 256. The contents are undefined. A size of 0
@@ -138,58 +177,52 @@ impl Memory {
     }
 
     fn take(&self, size: u64, align: u64, scratch: bool) -> Result<u64, OutOfMemory> {
-        let mut s = self.state();
         let size = size.max(1);
-        let free = self.total - s.used.min(self.total);
-        let none = OutOfMemory { wanted: size, free, total: self.total };
-        if (!scratch && size > free) || size > RANGE / 2 || align > RANGE / 2 {
+        let total = self.total();
+        let none = OutOfMemory { wanted: size, free: total - self.used().min(total), total };
+        if size > RANGE / 2 || align > RANGE / 2 {
             return Err(none);
         }
+        if !scratch {
+            self.budget.take(size)?;
+        }
+        let addr = self.place(size, align, scratch);
+        if addr.is_none() && !scratch {
+            self.budget.give(size);
+        }
+        addr.ok_or(none)
+    }
+
+    /// Finds room, whatever the budget says.
+    fn place(&self, size: u64, align: u64, scratch: bool) -> Option<u64> {
+        let mut s = self.state();
         let align = align.max(MIN_ALIGN).next_power_of_two();
         let large = scratch || size >= LARGE || align > GRANULE;
         let (room, addr) = if large {
             let room = size.next_multiple_of(GRANULE);
             let align = if size >= CHUNK && !scratch { align.max(CHUNK) } else { align.max(GRANULE) };
-            (room, self.take_granules(&mut s, room, align).ok_or(none)?)
+            (room, self.take_granules(&mut s, room, align)?)
         } else {
             let room = size.next_multiple_of(MIN_ALIGN);
             let mut got = s.small.take(room, align);
             if got.is_none() {
-                let chunk = self.take_granules(&mut s, CHUNK, CHUNK).ok_or(none)?;
+                let chunk = self.take_granules(&mut s, CHUNK, CHUNK)?;
                 s.small.give(chunk, CHUNK);
                 got = s.small.take(room, align);
             }
-            (room, got.ok_or(none)?)
+            (room, got?)
         };
         s.live.insert(addr, Allocation { size, room, large, scratch });
-        if !scratch {
-            s.used += size;
-        }
-        Ok(addr)
+        Some(addr)
     }
 
     fn take_granules(&self, s: &mut State, room: u64, align: u64) -> Option<u64> {
         let addr = s.range.take(room, align)?;
-        if self.range.commit(addr, room).is_err() {
+        if self.range.commit(addr, room).is_err() || !self.table.mark(addr, room) {
             s.range.give(addr, room);
             return None;
         }
-        self.mark(addr, room, 1);
         Some(addr)
-    }
-
-    fn mark(&self, addr: u64, room: u64, value: u8) {
-        let first = (addr - self.base()) >> GRANULE_BITS;
-        for g in first..first + (room >> GRANULE_BITS) {
-            self.granule(g).store(value, Ordering::SeqCst);
-        }
-    }
-
-    fn granule(&self, index: u64) -> &AtomicU8 {
-        debug_assert!(index < RANGE >> GRANULE_BITS);
-        // SAFETY: the table has a byte for each granule of the range, lives as long as `self` and is only ever
-        // reached as atomic bytes (kernels read single bytes of it).
-        unsafe { AtomicU8::from_ptr((self.table.address() + index) as *mut u8) }
     }
 
     /// Gives an allocation back. `false`: `addr` is not the base of a live one.
@@ -209,10 +242,10 @@ impl Memory {
         }
         let Some(a) = s.live.remove(&addr) else { return false };
         if !a.scratch {
-            s.used -= a.size;
+            self.budget.give(a.size);
         }
         if a.large {
-            self.mark(addr, a.room, 0);
+            self.table.clear(addr, a.room);
             self.range.discard(addr, a.room);
             s.range.give(addr, a.room);
         } else {
@@ -226,102 +259,6 @@ impl Memory {
         let s = self.state();
         let (base, a) = s.live.range(..=addr).next_back()?;
         (!a.scratch && addr - base < a.size).then_some((*base, a.size))
-    }
-
-    /// Whether `len` bytes at `addr` lie wholly inside one allocation.
-    pub fn check(&self, addr: u64, len: u64) -> bool {
-        self.find(addr).is_some_and(|(base, size)| len <= size - (addr - base))
-    }
-
-    /// Lets kernels touch `len` bytes of host memory at `ptr` under their own address (pinned or mapped memory). The
-    /// caller keeps that memory mapped until [`Memory::unregister_host`]. `false`: it overlaps a registered range, or is empty.
-    pub fn register_host(&self, ptr: u64, len: u64) -> bool {
-        let mut s = self.state();
-        let Some(end) = ptr.checked_add(len) else { return false };
-        let clash = s.host.range(..end).next_back().is_some_and(|(b, l)| b + l > ptr);
-        if len == 0 || clash {
-            return false;
-        }
-        s.host.insert(ptr, len);
-        true
-    }
-
-    /// Ends [`Memory::register_host`]. `false`: nothing is registered at `ptr`.
-    pub fn unregister_host(&self, ptr: u64) -> bool {
-        self.state().host.remove(&ptr).is_some()
-    }
-
-    /// Whether `len` bytes at `addr` lie in one registered host range.
-    pub fn check_host(&self, addr: u64, len: u64) -> bool {
-        let s = self.state();
-        s.host.range(..=addr).next_back().is_some_and(|(b, l)| addr - b < *l && len <= l - (addr - b))
-    }
-
-    /// Whether a kernel may touch `len` bytes at `addr`: the rule of the generated code, by granules, or host memory.
-    pub(crate) fn reachable(&self, addr: u64, len: u64) -> bool {
-        let offset = addr.wrapping_sub(self.base());
-        if offset >= RANGE || len > RANGE - offset {
-            return self.check_host(addr, len);
-        }
-        let last = (offset + len.max(1) - 1) >> GRANULE_BITS;
-        (offset >> GRANULE_BITS..=last).all(|g| self.granule(g).load(Ordering::Relaxed) != 0)
-    }
-
-    fn allowed(&self, addr: u64, len: u64) -> bool {
-        self.check(addr, len) || self.check_host(addr, len)
-    }
-
-    /// Copies device memory (or registered host memory) at `addr` into `to`. `false`, with nothing copied: not wholly
-    /// inside one allocation.
-    #[must_use]
-    pub fn read(&self, addr: u64, to: &mut [u8]) -> bool {
-        let ok = self.allowed(addr, to.len() as u64);
-        if ok {
-            map::copy_out(addr, to);
-        }
-        ok
-    }
-
-    /// Copies `from` into device memory (or registered host memory) at `addr`. `false`, with nothing copied: not
-    /// wholly inside one allocation.
-    #[must_use]
-    pub fn write(&self, addr: u64, from: &[u8]) -> bool {
-        let ok = self.allowed(addr, from.len() as u64);
-        if ok {
-            map::copy_in(addr, from);
-        }
-        ok
-    }
-
-    /// Writes to memory from [`Memory::alloc_scratch`].
-    pub(crate) fn write_scratch(&self, addr: u64, from: &[u8]) {
-        let known = self.state().live.get(&addr).is_some_and(|a| a.scratch && a.room >= from.len() as u64);
-        if known {
-            map::copy_in(addr, from);
-        }
-    }
-
-    /// Sets `count` elements at `addr` to `pattern` (1, 2 or 4 bytes in `cuMemsetD8/16/32`). `false`, with nothing set: not
-    /// wholly inside one allocation, or the pattern is empty.
-    #[must_use]
-    pub fn fill(&self, addr: u64, pattern: &[u8], count: u64) -> bool {
-        let Some(len) = count.checked_mul(pattern.len() as u64) else { return false };
-        let ok = !pattern.is_empty() && self.allowed(addr, len);
-        if ok {
-            map::fill(addr, pattern, len);
-        }
-        ok
-    }
-
-    /// Copies `len` bytes from `from` to `to`, both on the device (or registered host memory); they may overlap.
-    /// `false`, with nothing copied: one of them is not wholly inside one allocation.
-    #[must_use]
-    pub fn copy(&self, to: u64, from: u64, len: u64) -> bool {
-        let ok = self.allowed(to, len) && self.allowed(from, len);
-        if ok {
-            map::copy(to, from, len);
-        }
-        ok
     }
 }
 

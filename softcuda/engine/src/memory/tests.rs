@@ -39,7 +39,7 @@ fn copies_are_checked_against_allocations() {
     assert!(m.read(a, &mut b));
     assert_eq!(b, [1, 1, 1, 1, 7, 8, 7, 8, 7, 8, 1, 1, 1, 1, 1, 1]);
     assert!(m.copy(a, a + 4, 12) && !m.copy(a + 4, a, 13));
-    assert!(m.reachable(a, 16) && !m.reachable(m.base(), 1) && !m.reachable(u64::MAX, 8));
+    assert!(m.permits(a, 16, true) && !m.permits(m.base(), 1, true) && !m.permits(u64::MAX, 8, true));
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn host_memory_is_reachable_while_registered() {
     let m = Memory::new(1 << 20).unwrap();
     let host = [0u8; 64];
     let p = host.as_ptr() as u64;
-    assert!(!m.reachable(p, 64));
+    assert!(!m.permits(p, 64, true));
     assert!(m.register_host(p, 64) && !m.register_host(p + 8, 8));
-    assert!(m.reachable(p, 64) && !m.reachable(p, 65) && m.check_host(p + 63, 1));
-    assert!(m.unregister_host(p) && !m.unregister_host(p) && !m.reachable(p, 1));
+    assert!(m.permits(p, 64, true) && !m.permits(p, 65, true) && m.check_host(p + 63, 1));
+    assert!(m.unregister_host(p) && !m.unregister_host(p) && !m.permits(p, 1, true));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_freed_granule_is_not_reachable_and_reads_zero_again() {
     let m = Memory::new(64 << 20).unwrap();
     let a = m.alloc(1 << 20, 1).unwrap();
     assert!(m.write(a, &[9]));
-    assert!(m.free(a) && !m.reachable(a, 1));
+    assert!(m.free(a) && !m.permits(a, 1, true));
     let b = m.alloc(1 << 20, 1).unwrap();
     let mut byte = [1];
     assert!(b == a && m.read(b, &mut byte) && byte == [0]);

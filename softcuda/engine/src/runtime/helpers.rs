@@ -93,6 +93,9 @@ macro_rules! quiet {
 quiet!(quiet_slow_address, slow_address);
 quiet!(quiet_bad_shared, bad_shared);
 
+/// Set in the size that [`Helper::SlowAddress`] gets: the access only reads.
+pub const READ_ONLY: u32 = 1 << 31;
+
 /// An address that the quick check did not pass: host memory that is registered, the launch's own parameters, or a fault.
 ///
 /// # Safety
@@ -101,6 +104,7 @@ unsafe extern "C" fn slow_address(t: *mut Thread, addr: u64, size: u32, line: u3
     // SAFETY: generated code passes the running thread.
     unsafe {
         let grid = grid_of(t);
+        let (size, write) = (size & !READ_ONLY, size & READ_ONLY == 0);
         let len = u64::from(size);
         if len > 0 && !addr.is_multiple_of(len) {
             let what = format!("misaligned access of {size} bytes at {addr:#x}");
@@ -109,7 +113,7 @@ unsafe extern "C" fn slow_address(t: *mut Thread, addr: u64, size: u32, line: u3
         let params = grid.params.as_ptr() as u64;
         let in_params = addr.wrapping_sub(params) < grid.params.len() as u64
             && len <= params + grid.params.len() as u64 - addr;
-        if !in_params && !grid.memory.reachable(addr, len) {
+        if !in_params && !grid.memory.permits(addr, len, write) {
             fail(t, FaultKind::IllegalAddress, line, format!("illegal access of {size} bytes at {addr:#x}"));
         }
     }

@@ -36,7 +36,7 @@ fn string(memory: &Memory, addr: u64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     while out.len() < MAX_STRING {
         let at = addr.wrapping_add(out.len() as u64);
-        if !memory.reachable(at, 1) {
+        if !memory.permits(at, 1, false) {
             return None;
         }
         // SAFETY: just checked; a byte at a time, atomically, since kernels may write it meanwhile.
@@ -82,7 +82,7 @@ impl Arguments<'_> {
     fn next(&mut self, size: u64) -> u64 {
         let at = self.at.wrapping_add(size - 1) & !(size - 1);
         self.at = at.wrapping_add(size);
-        if !self.memory.reachable(at, size) {
+        if !self.memory.permits(at, size, false) {
             return 0;
         }
         // SAFETY: just checked, and aligned.

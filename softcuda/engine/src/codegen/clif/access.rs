@@ -2,9 +2,9 @@
 
 use super::emit::{Emit, class_type, flags};
 use crate::ir::{Addr, AtomOp, Base, Class, Opd, Order, Reg, Space, Symbol, Ty};
-use crate::memory::{GRANULE_BITS, RANGE_BITS};
+use crate::memory::{Access, GRANULE_BITS, SPACE_BITS};
 use crate::runtime::context::Block as BlockContext;
-use crate::runtime::helpers::Helper;
+use crate::runtime::helpers::{Helper, READ_ONLY};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Type, Value, types};
 use std::mem::offset_of;
@@ -20,7 +20,7 @@ fn bits_type(c: Class) -> Type {
 
 impl Emit<'_> {
     /// The host address of an access of `size` bytes, checked.
-    pub fn address(&mut self, a: &Addr, size: u32) -> Value {
+    pub fn address(&mut self, a: &Addr, size: u32, access: Access) -> Value {
         match a.base {
             Base::Sym(s @ Symbol::Shared(i)) => {
                 let o = self.symbol(s, a.offset);
@@ -30,7 +30,7 @@ impl Emit<'_> {
             Base::Sym(s @ Symbol::Var(i)) => {
                 let v = self.symbol(s, a.offset);
                 if !self.inside(i, a.offset, size) {
-                    self.check(v, size);
+                    self.check(v, size, access);
                 }
                 v
             }
@@ -41,7 +41,7 @@ impl Emit<'_> {
                 if a.space == Space::Shared {
                     return self.shared(v, size, false);
                 }
-                self.check(v, size);
+                self.check(v, size, access);
                 v
             }
             Base::Reg(r) => {
@@ -49,7 +49,7 @@ impl Emit<'_> {
                 if a.space == Space::Shared {
                     return self.shared(v, size, false);
                 }
-                self.check(v, size);
+                self.check(v, size, access);
                 v
             }
         }
@@ -111,14 +111,14 @@ impl Emit<'_> {
 
     /// Checks an address against the device range and the granule table. What is not there goes to a helper, which knows
     /// registered host memory, and comes back only if the access may go on.
-    pub fn check(&mut self, address: Value, size: u32) {
+    pub fn check(&mut self, address: Value, size: u32, access: Access) {
         let k = size.max(1).trailing_zeros();
         let (slow, near, good) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.set_cold_block(slow);
         let base = self.block_field(types::I64, offset_of!(BlockContext, mem_base));
         let offset = self.b.ins().isub(address, base);
         let slot = self.rotated(offset, k);
-        let n = self.imm(types::I64, i64::from(RANGE_BITS - k));
+        let n = self.imm(types::I64, i64::from(SPACE_BITS - k));
         let outside = self.b.ins().ushr(slot, n);
         self.b.ins().brif(outside, slow, &[], near, &[]);
         self.b.switch_to_block(near);
@@ -129,14 +129,16 @@ impl Emit<'_> {
         let mapped = self.b.ins().load(types::I8, flags(), at, 0);
         self.b.ins().brif(mapped, good, &[], slow, &[]);
         self.b.switch_to_block(slow);
-        let (n, line) = (self.imm(types::I32, i64::from(size)), self.imm(types::I32, i64::from(self.line)));
+        let reads = if access == Access::Read { READ_ONLY } else { 0 };
+        let n = self.imm(types::I32, i64::from(size | reads));
+        let line = self.imm(types::I32, i64::from(self.line));
         self.helper(Helper::SlowAddress, &[self.thread, address, n, line], None);
         self.b.ins().jump(good, &[]);
         self.b.switch_to_block(good);
     }
 
     pub fn load(&mut self, ty: Ty, order: Order, d: &[Option<Reg>], addr: &Addr) {
-        let p = self.address(addr, ty.bytes() * d.len() as u32);
+        let p = self.address(addr, ty.bytes() * d.len() as u32, Access::Read);
         let mut values = Vec::with_capacity(d.len());
         for i in 0..d.len() as u32 {
             let at = (i * ty.bytes()) as i32;
@@ -160,7 +162,7 @@ impl Emit<'_> {
 
     pub fn store(&mut self, ty: Ty, order: Order, a: &[Opd], addr: &Addr) {
         let values: Vec<Value> = a.iter().map(|o| self.value(ty, o)).collect();
-        let p = self.address(addr, ty.bytes() * a.len() as u32);
+        let p = self.address(addr, ty.bytes() * a.len() as u32, Access::ReadWrite);
         for (i, v) in values.into_iter().enumerate() {
             let at = (i as u32 * ty.bytes()) as i32;
             if order == Order::Weak || ty == Ty::B128 {
@@ -176,7 +178,7 @@ impl Emit<'_> {
 
     pub fn atomic(&mut self, op: AtomOp, ty: Ty, d: Option<Reg>, addr: &Addr, x: &Opd, y: &Opd) {
         let (x, y) = (self.value(ty, x), self.value(ty, y));
-        let p = self.address(addr, ty.bytes());
+        let p = self.address(addr, ty.bytes(), Access::ReadWrite);
         let t = bits_type(ty.class());
         let old = match op {
             AtomOp::Add if matches!(ty, Ty::F32 | Ty::F64) => self.update(p, t, |e, old| {
