@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 use crate::device::Device;
-use crate::host;
+use crate::{host, memory};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What an allocation is.
@@ -63,6 +63,8 @@ pub struct Allocation {
     pub device: Arc<Device>,
     /// A number that no other allocation has or had.
     pub id: u64,
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: copies and sets are over when the call returns.
+    pub synchronous: Arc<AtomicBool>,
 }
 
 impl Allocation {
@@ -92,7 +94,8 @@ impl Allocations {
     /// Adds what lies at `base`.
     pub fn add(&self, base: u64, size: u64, what: What, context: usize, device: &Arc<Device>) {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let allocation = Allocation { base, size, what, context, device: device.clone(), id };
+        let allocation =
+            Allocation { base, size, what, context, device: device.clone(), id, synchronous: Arc::default() };
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(base, allocation);
     }
 
@@ -140,10 +143,9 @@ impl Allocations {
         for allocation in gone {
             match allocation.what {
                 What::Device | What::Managed | What::Pooled(_) => {
-                    allocation.device.memory.free(allocation.base);
+                    memory::give_back(&allocation);
                 }
-                What::Host(_) => host::give_back(&allocation, true),
-                What::Registered(_) => host::give_back(&allocation, false),
+                What::Host(_) | What::Registered(_) => host::give_back(&allocation),
                 // A module's memory goes with the module; mappings belong to no context.
                 What::Variable { .. } | What::Mapped => {}
             }

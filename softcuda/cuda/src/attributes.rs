@@ -110,7 +110,8 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         107..=109 => 0, // compression, persisting L2, access policy window
         110 => 0,       // GPUDirect RDMA
         111 => SHARED_RESERVED as i32,
-        112..=114 => 0,       // sparse arrays, read-only registration, timeline semaphores
+        112 | 114 => 0,       // sparse arrays, timeline semaphores
+        113 => 1,             // read-only registration
         115 => 1,             // memory pools
         116..=119 => 0,       // GPUDirect RDMA; exportable pool handles
         120 => 0,             // cluster launch

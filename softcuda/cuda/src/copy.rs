@@ -52,7 +52,7 @@ pub unsafe fn blocking(ends: Ends, to: u64, from: u64, length: usize, stream: us
         return Ok(());
     }
     let (to, from) = ends.places(to, from, length)?;
-    if ends == Ends::DeviceToDevice {
+    if ends == Ends::DeviceToDevice && !to.is_synchronous() && !from.is_synchronous() {
         return enqueue(&context, &stream, to, from, length);
     }
     // SAFETY: the caller vouches for host ranges.

@@ -1,21 +1,34 @@
 //! Pinned host memory: allocated here or registered by the program, reached by kernels under the same address.
+#![forbid(unsafe_code)]
 
 use crate::allocations::{Allocation, What};
-use crate::current;
 use crate::driver::{self, TABLES};
 use crate::error::*;
+use crate::{current, graveyard};
+use softcuda_engine::{Access, Reservation};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
-/// `CU_MEMHOSTREGISTER_PORTABLE` and `_DEVICEMAP`; I/O memory and read-only memory are not supported.
-const REGISTER_FLAGS: u32 = 3;
+/// `CU_MEMHOSTREGISTER_IOMEMORY`.
+const IO_MEMORY: u32 = 4;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`.
+pub const READ_ONLY: u32 = 8;
+/// All flags of `cuMemHostRegister`.
+const REGISTER_FLAGS: u32 = 15;
+/// What kernels' access is checked by: memory of whole granules passes the quick check.
+const GRANULE: u64 = 64 << 10;
+
+/// The memory of [`alloc`], by address.
+static ALLOCATED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
 /// Lets the kernels of every device reach a range.
-fn register(address: u64, bytes: u64) -> bool {
+fn register(address: u64, bytes: u64, access: Access) -> bool {
     let devices = driver::devices();
     for (done, device) in devices.iter().enumerate() {
-        if !device.memory.register_host(address, bytes) {
-            devices[..done].iter().for_each(|d| _ = d.memory.unregister_host(address));
+        if !device.memory.open_window(address, bytes, access) {
+            devices[..done].iter().for_each(|d| _ = d.memory.close_window(address));
             return false;
         }
     }
@@ -23,13 +36,13 @@ fn register(address: u64, bytes: u64) -> bool {
 }
 
 /// Ends what [`alloc`] or [`pin`] made; the memory itself goes if it was allocated here.
-pub fn give_back(allocation: &Allocation, mapped: bool) {
+pub fn give_back(allocation: &Allocation) {
     for device in driver::devices() {
-        device.memory.unregister_host(allocation.base);
+        device.memory.close_window(allocation.base);
     }
-    if mapped {
-        // SAFETY: `alloc` mapped just this range, and it left the table of allocations before this call.
-        unsafe { libc::munmap(allocation.base as *mut _, allocation.size as usize) };
+    let memory = ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).remove(&allocation.base);
+    if let Some(memory) = memory {
+        graveyard::bury(Box::new(memory));
     }
 }
 
@@ -42,19 +55,16 @@ pub fn alloc(bytes: usize, flags: u32) -> Result<u64> {
     if flags & !ALLOC_FLAGS != 0 || bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the system's choice touches nothing that exists.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind, -1, 0) };
-    if address == libc::MAP_FAILED {
+    graveyard::sweep();
+    let room = (bytes as u64).checked_next_multiple_of(GRANULE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let memory = Reservation::new(room, GRANULE, None).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    let address = memory.address();
+    // Zeros are what an unmapped part shows, too.
+    memory.unmap(address, room).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    if !register(address, room, Access::ReadWrite) {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    let address = address.expose_provenance() as u64;
-    if !register(address, bytes as u64) {
-        // SAFETY: the mapping made above, which nobody else knows of.
-        unsafe { libc::munmap(address as *mut _, bytes) };
-        return Err(CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, memory);
     TABLES.allocations.add(address, bytes as u64, What::Host(flags), context.handle, &context.device);
     Ok(address)
 }
@@ -72,46 +82,57 @@ pub fn free(address: u64) -> Result {
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     context.synchronize()?;
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    give_back(&allocation, true);
+    give_back(&allocation);
     Ok(())
 }
 
-/// Whether every page of a range is mapped: kernels would otherwise bring the process down.
-fn is_mapped(address: u64, bytes: usize) -> bool {
-    const PAGE: u64 = 4096;
-    const PAGES: usize = 4096;
-    let (first, Some(end)) = (address / PAGE * PAGE, address.checked_add(bytes as u64)) else { return false };
-    let mut residency = [0u8; PAGES];
-    let mut at = first;
-    while at < end {
-        let part = (end - at).min(PAGE * PAGES as u64);
-        // SAFETY: mincore only looks; it writes one byte a page, for at most as many pages as there is room for.
-        if unsafe { libc::mincore(at as *mut _, part as usize, residency.as_mut_ptr()) } != 0 {
-            return false;
+/// What the program may do with all of a range, by the system's list of mappings; none if a part is not there or cannot
+/// be read. Kernels and copies would otherwise bring the process down.
+fn access_of(address: u64, bytes: usize) -> Option<Access> {
+    let end = address.checked_add(bytes as u64)?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let (mut at, mut access) = (address, Access::ReadWrite);
+    for line in maps.lines() {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+        if to <= at {
+            continue;
         }
-        at += PAGE * PAGES as u64;
+        if from > at || !rest.starts_with('r') {
+            return None;
+        }
+        if !rest[1..].starts_with('w') {
+            access = Access::Read;
+        }
+        at = to;
+        if at >= end {
+            return Some(access);
+        }
     }
-    true
+    None
 }
 
 /// `cuMemHostRegister`: lets kernels reach the program's own memory.
 ///
 /// # Errors
-/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if part of it is; `CUDA_ERROR_INVALID_VALUE` for null, no bytes or
-/// addresses where nothing is,
-/// `CUDA_ERROR_NOT_SUPPORTED` for I/O or read-only memory.
+/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if part of it is; `CUDA_ERROR_INVALID_VALUE` for null, no bytes,
+/// addresses where nothing is, and memory that cannot be written unless the flags say so; `CUDA_ERROR_NOT_SUPPORTED` for I/O
+/// memory.
 pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     let context = current::healthy()?;
-    if flags & !0xf != 0 || address == 0 || bytes == 0 {
+    if flags & !REGISTER_FLAGS != 0 || address == 0 || bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if flags & !REGISTER_FLAGS != 0 {
+    if flags & IO_MEMORY != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    if !is_mapped(address, bytes) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    if !register(address, bytes as u64) {
+    let access = match access_of(address, bytes).ok_or(CUDA_ERROR_INVALID_VALUE)? {
+        Access::Read if flags & READ_ONLY == 0 => return Err(CUDA_ERROR_INVALID_VALUE),
+        _ if flags & READ_ONLY != 0 => Access::Read,
+        access => access,
+    };
+    if !register(address, bytes as u64, access) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
     TABLES.allocations.add(address, bytes as u64, What::Registered(flags), context.handle, &context.device);
@@ -128,7 +149,7 @@ pub fn unpin(address: u64) -> Result {
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     context.synchronize()?;
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-    give_back(&allocation, false);
+    give_back(&allocation);
     Ok(())
 }
 
@@ -150,7 +171,7 @@ pub fn flags(address: u64) -> Result<u32> {
     current::healthy()?;
     match TABLES.allocations.find(address).map(|a| a.what) {
         // All memory is mapped, whether asked for or not, as with unified addressing.
-        Some(What::Host(flags) | What::Registered(flags)) => Ok(flags | 2),
+        Some(What::Host(flags)) => Ok(flags | 2),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -31,6 +31,7 @@ mod library;
 mod limits;
 mod link;
 mod log;
+mod managed;
 mod memory;
 mod memset;
 mod module;

@@ -1,16 +1,20 @@
 //! Device memory: allocation and questions about it.
 #![forbid(unsafe_code)]
 
-use crate::allocations::What;
+use crate::allocations::{Allocation, What};
 use crate::attributes::PITCH_ALIGNMENT;
-use crate::current;
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::{current, managed};
 
 /// What CUDA aligns allocations to.
 const ALIGNMENT: u64 = 256;
 
-fn take(bytes: usize, what: What) -> Result<u64> {
+/// Memory of the current device for any purpose.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
+pub fn take(bytes: usize, what: What) -> Result<u64> {
     let context = current::healthy()?;
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -27,17 +31,6 @@ fn take(bytes: usize, what: What) -> Result<u64> {
 /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn alloc(bytes: usize) -> Result<u64> {
     take(bytes, What::Device)
-}
-
-/// `cuMemAllocManaged`: `flags` is 1 (any stream), 2 (host first) or 4 (one stream).
-///
-/// # Errors
-/// As [`alloc`]; `CUDA_ERROR_INVALID_VALUE` for other flags.
-pub fn alloc_managed(bytes: usize, flags: u32) -> Result<u64> {
-    if !matches!(flags, 1 | 2 | 4) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    take(bytes, What::Managed)
 }
 
 /// `cuMemAllocPitch`: the address and the bytes from row to row.
@@ -62,15 +55,23 @@ pub fn free(address: u64) -> Result {
     if address == 0 {
         return Ok(());
     }
-    let ours = |a: &crate::allocations::Allocation| {
+    let ours = |a: &Allocation| {
         a.base == address && matches!(a.what, What::Device | What::Managed | What::Pooled(_))
     };
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     context.synchronize()?;
     // A second free of the same address by another thread may have come first.
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    allocation.device.memory.free(address);
+    give_back(&allocation);
     Ok(())
+}
+
+/// Gives device memory back that has left the table of allocations.
+pub fn give_back(allocation: &Allocation) {
+    if allocation.what == What::Managed {
+        managed::forget(allocation);
+    }
+    allocation.device.memory.free(allocation.base);
 }
 
 /// `cuMemGetInfo`: free and total bytes of the current device.
@@ -91,16 +92,4 @@ pub fn address_range(address: u64) -> Result<(u64, usize)> {
     current::healthy()?;
     let allocation = TABLES.allocations.find(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
     Ok((allocation.base, allocation.size as usize))
-}
-
-/// `cuMemPrefetchAsync` and `cuMemAdvise`: only checks, for all memory is where both sides reach it.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` unless the range is managed memory.
-pub fn advise(address: u64, bytes: usize) -> Result {
-    current::healthy()?;
-    match TABLES.allocations.holding(address, bytes as u64) {
-        Some(allocation) if allocation.what.is_managed() && bytes > 0 => Ok(()),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
 }

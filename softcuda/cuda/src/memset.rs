@@ -48,6 +48,7 @@ pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
     }
     let span = rows.pitch.checked_mul(rows.height - 1).and_then(|s| s.checked_add(row));
     let place = Place::known(rows.address, span.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64, true)?;
+    let now = place.is_synchronous();
     let Place::Known(_, allocation) = place else { return Err(CUDA_ERROR_INVALID_VALUE) };
     let pattern: Arc<[u8]> = pattern.into();
     let job = move || {
@@ -61,5 +62,5 @@ pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
         Ok(())
     };
     let bytes = row.saturating_mul(rows.height);
-    context.submit(&stream, Work::of_size(bytes, job))
+    if now { context.run_now(&stream, job) } else { context.submit(&stream, Work::of_size(bytes, job)) }
 }

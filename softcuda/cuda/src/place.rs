@@ -4,8 +4,9 @@ use crate::allocations::{Allocation, What};
 use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
-use crate::virtual_memory;
+use crate::{host, virtual_memory};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Where bytes are.
 #[derive(Clone)]
@@ -28,6 +29,10 @@ impl Place {
             let open = |device: &&Arc<Device>| device.memory.allows(address, length, write);
             let mut devices = std::iter::once(&allocation.device).chain(driver::devices());
             allocation.device = devices.find(open).ok_or(CUDA_ERROR_INVALID_VALUE)?.clone();
+        }
+        // The system would end the process.
+        if write && matches!(allocation.what, What::Registered(flags) if flags & host::READ_ONLY != 0) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Place::Known(address, allocation))
     }
@@ -52,6 +57,11 @@ impl Place {
     /// Whether an asynchronous copy must be over before the call returns (or has to stage the bytes).
     pub fn is_pageable(&self) -> bool {
         matches!(self, Place::Pageable(_))
+    }
+
+    /// Whether the program wants operations on it to be over when the call returns.
+    pub fn is_synchronous(&self) -> bool {
+        matches!(self, Place::Known(_, allocation) if allocation.synchronous.load(Ordering::Relaxed))
     }
 
     fn address(&self) -> u64 {

@@ -3,7 +3,8 @@
 use crate::allocations::{Allocation, What};
 use crate::driver::TABLES;
 use crate::error::*;
-use crate::virtual_memory;
+use crate::{current, virtual_memory};
+use std::sync::atomic::Ordering;
 
 /// An answer, with the type that CUDA gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ fn known(a: &Allocation, id: u32, address: u64) -> Option<Answer> {
         4 if a.what.is_host() || a.what.is_managed() => Answer::Word(address),
         4 => return None,
         5 => Answer::Pair,
-        6 => Answer::Bool(false),
+        6 => Answer::Bool(a.synchronous.load(Ordering::Relaxed)),
         7 => Answer::Word(a.id),
         8 => Answer::Bool(a.what.is_managed()),
         9 => Answer::Int(a.device.ordinal),
@@ -65,6 +66,17 @@ fn unknown(id: u32) -> Option<Answer> {
         9 => Answer::Int(-2),
         _ => return None,
     })
+}
+
+/// `cuPointerSetAttribute` of the only attribute that can be set.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for an address that is no device memory.
+pub fn set_synchronous(address: u64, yes: bool) -> Result {
+    current::healthy()?;
+    let allocation = TABLES.allocations.find(address).filter(|a| a.what.is_device());
+    allocation.ok_or(CUDA_ERROR_INVALID_VALUE)?.synchronous.store(yes, Ordering::Relaxed);
+    Ok(())
 }
 
 /// One attribute (`cuPointerGetAttribute`).

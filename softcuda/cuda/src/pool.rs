@@ -7,6 +7,7 @@ use crate::context;
 use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
+use crate::memory;
 use crate::stream::Work;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -142,7 +143,7 @@ pub fn free(address: u64, stream: usize) -> Result {
     let ours = |a: &Allocation| matches!(a.what, What::Pooled(_) | What::Device | What::Managed);
     // Out of the table at once, so that a second free is an error; the memory itself in stream order.
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let job = move |_| _ = allocation.device.memory.free(allocation.base);
+    let job = move |_| memory::give_back(&allocation);
     context.submit(&stream, Work::Always(Box::new(job)))
 }
 

@@ -243,3 +243,67 @@ fn threads_retain_and_release_the_primary_context_at_once() {
         threads.into_iter().for_each(|t| t.join().unwrap());
     });
 }
+
+/// Pages that may only be read are registered only if the flags say so, and a kernel's store there is a fault.
+#[test]
+fn read_only_pages_are_read_only_for_kernels_and_copies() {
+    let _context = context();
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let pages = unsafe { libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ, kind, -1, 0) };
+    let address = pages.expose_provenance() as u64;
+    assert_eq!(cu!(cuMemHostRegister_v2(pages, 8192, 0)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostRegister_v2(pages, 8192, 4)), CUDA_ERROR_NOT_SUPPORTED, "I/O memory");
+    assert_eq!(cu!(cuMemHostRegister_v2(pages, 8192, 16)), CUDA_ERROR_INVALID_VALUE, "no such flag");
+    ok!(cuMemHostRegister_v2(pages, 8192, 8));
+    let memory = alloc(64);
+    ok!(cuMemsetD8_v2(memory, 9, 64));
+    assert_eq!(move_on(0, memory, address), CUDA_SUCCESS);
+    assert_eq!(read(memory, 5), [0, 0, 0, 0, 9]);
+    assert_eq!(move_on(0, address, memory), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_eq!(cu!(cuMemcpyDtoH_v2(pages, memory, 8)), CUDA_ERROR_INVALID_VALUE);
+    ok!(cuMemHostUnregister(pages));
+    assert_eq!(move_on(0, memory, address), CUDA_ERROR_ILLEGAL_ADDRESS);
+    unsafe { libc::munmap(pages, 8192) };
+}
+
+#[test]
+fn two_registrations_on_one_page() {
+    let _context = context();
+    let mut page = vec![0u32; 1024];
+    let (first, second) =
+        (page.as_mut_ptr().cast::<c_void>(), unsafe { page.as_mut_ptr().add(512) }.cast::<c_void>());
+    ok!(cuMemHostRegister_v2(first, 1024, 0));
+    ok!(cuMemHostRegister_v2(second, 1024, 0));
+    let (a, b) = (first.expose_provenance() as u64, second.expose_provenance() as u64);
+    unsafe { page.as_mut_ptr().add(512).write_volatile(5) };
+    assert_eq!(move_on(0, a, b), CUDA_SUCCESS);
+    assert_eq!(unsafe { page.as_ptr().read_volatile() }, 5);
+    assert_eq!(move_on(0, a + 1024, b), CUDA_ERROR_ILLEGAL_ADDRESS, "between them");
+    ok!(cuMemHostUnregister(first));
+    assert_eq!(move_on(0, a, b), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_eq!(move_on(0, b + 4, b), CUDA_SUCCESS);
+    assert_eq!(cu!(cuMemHostUnregister(first)), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    ok!(cuMemHostUnregister(second));
+}
+
+#[test]
+fn flags_of_pinned_memory_and_operations_that_are_synchronous() {
+    let _context = context();
+    let mut pinned = std::ptr::null_mut();
+    ok!(cuMemHostAlloc(&mut pinned, 100, 4));
+    let mut flags = 0;
+    ok!(cuMemHostGetFlags(&mut flags, pinned));
+    assert_eq!(flags, 6, "write-combined, and mapped as all memory is");
+    let memory = alloc(100);
+    let inside = std::ptr::without_provenance_mut(memory as usize);
+    assert_eq!(cu!(cuMemHostGetFlags(&mut flags, inside)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostAlloc(&mut pinned, 100, 8)), CUDA_ERROR_INVALID_VALUE);
+    let one = 1u32;
+    let value = (&raw const one).cast::<c_void>();
+    ok!(cuPointerSetAttribute(value, 6, memory));
+    let mut got = 0u32;
+    ok!(cuPointerGetAttribute((&raw mut got).cast(), 6, memory + 50));
+    assert_eq!(got, 1);
+    assert_eq!(cu!(cuPointerSetAttribute(value, 2, memory)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuPointerSetAttribute(value, 6, 0x1234)), CUDA_ERROR_INVALID_VALUE);
+}

@@ -6,7 +6,7 @@ mod api;
 use api::*;
 use std::ffi::c_void;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const MIB: usize = 1 << 20;
 const UNIT: usize = 2 * MIB;
@@ -35,21 +35,6 @@ fn used() -> usize {
     let (mut free, mut total) = (0, 0);
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
     total - free
-}
-
-/// `peek(out, in)`: `*out = *in` for 32-bit words.
-const PEEK: &str = ".version 8.0 .target sm_80 .address_size 64
-.visible .entry peek(.param .u64 o, .param .u64 i) { .reg .b64 %a; .reg .b64 %b; .reg .b32 %v;
-ld.param.u64 %a, [o]; ld.param.u64 %b, [i]; ld.global.u32 %v, [%b]; st.global.u32 [%a], %v; ret; }";
-
-/// The result of `*to = *from` by a kernel, in a context of its own that the error ends.
-fn peek(to: u64, from: u64) -> CUresult {
-    let context = context();
-    let function = function(module(PEEK), "peek");
-    assert_eq!(launch(function, 1, 1, 0, &[to, from]), CUDA_SUCCESS);
-    let result = cu!(cuCtxSynchronize());
-    drop(context);
-    result
 }
 
 #[test]
@@ -85,7 +70,7 @@ fn memory_is_mapped_used_and_gone() {
     ok!(cuMemsetD8_v2(border - 100, 7, 200));
     assert_eq!(read(border - 100, 200), [7; 200]);
     assert_eq!(cu!(cuMemsetD8_v2(border + 2 * UNIT as u64 - 1, 7, 2)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(peek(border + 400, border - 4), CUDA_SUCCESS);
+    assert_eq!(move_on(0, border + 400, border - 4), CUDA_SUCCESS);
     assert_eq!(read(border + 400, 4), [7; 4]);
 
     // The same memory at a second place.
@@ -111,25 +96,25 @@ fn a_kernel_touches_only_what_is_open_to_it() {
     let _context = context();
     let out = alloc(4);
     let range = reserve(UNIT);
-    assert_eq!(peek(out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "reserved only");
+    assert_eq!(move_on(0, out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "reserved only");
     let memory = create(UNIT, 0);
     ok!(cuMemMap(range, UNIT, 0, memory, 0));
-    assert_eq!(peek(out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "no access");
+    assert_eq!(move_on(0, out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "no access");
     assert_eq!(access(range, UNIT, 3), CUDA_SUCCESS);
     ok!(cuMemsetD32_v2(range, 0x1234, 1));
     assert_eq!(access(range, UNIT, 1), CUDA_SUCCESS);
-    assert_eq!(peek(out, range), CUDA_SUCCESS);
+    assert_eq!(move_on(0, out, range), CUDA_SUCCESS);
     assert_eq!(read(out, 4), [0x34, 0x12, 0, 0]);
-    assert_eq!(peek(range, out), CUDA_ERROR_ILLEGAL_ADDRESS, "read only");
+    assert_eq!(move_on(0, range, out), CUDA_ERROR_ILLEGAL_ADDRESS, "read only");
     assert_eq!(cu!(cuMemsetD8_v2(range, 1, 8)), CUDA_ERROR_INVALID_VALUE, "read only");
     assert_eq!(access(range, UNIT, 0), CUDA_SUCCESS);
-    assert_eq!(peek(out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "access was taken away");
+    assert_eq!(move_on(0, out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "access was taken away");
     assert_eq!(access(range, UNIT, 2), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(access(range, UNIT, 3), CUDA_SUCCESS);
     ok!(cuMemUnmap(range, UNIT));
-    assert_eq!(peek(out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "unmapped");
+    assert_eq!(move_on(0, out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "unmapped");
     ok!(cuMemAddressFree(range, UNIT));
-    assert_eq!(peek(out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "freed");
+    assert_eq!(move_on(0, out, range), CUDA_ERROR_ILLEGAL_ADDRESS, "freed");
     ok!(cuMemRelease(memory));
 }
 
@@ -144,7 +129,7 @@ fn hints_anywhere_below_47_bits_are_honoured_when_free() {
         ok!(cuMemMap(address, UNIT, 0, memory, 0));
         assert_eq!(access(address, UNIT, 3), CUDA_SUCCESS);
         ok!(cuMemsetD8_v2(address, 3, UNIT));
-        assert_eq!(peek(address, address + 64), CUDA_SUCCESS);
+        assert_eq!(move_on(0, address, address + 64), CUDA_SUCCESS);
         let mut other = 0;
         ok!(cuMemAddressReserve(&mut other, UNIT, 0, hint, 0));
         assert_ne!(other, hint, "taken");
@@ -205,7 +190,7 @@ fn handles_are_counted_and_describe_themselves() {
 /// In a process of its own, for it needs all of the device's memory.
 #[test]
 fn the_budget_is_exact() {
-    in_child("SOFTCUDA_TEST_BUDGET", Stdio::null(), "the_budget_is_exact", || {
+    in_child("the_budget_is_exact", &[("SOFTCUDA_MEMORY", "64M")], Stdio::null(), || {
         let _context = context();
         assert_eq!(used(), 0);
         let mut memory = Vec::new();
@@ -248,7 +233,7 @@ fn a_file_descriptor_carries_memory_to_another_process() {
         ));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "no memory of a device");
     };
-    if std::env::var_os("SOFTCUDA_TEST_IMPORT").is_some() {
+    if std::env::var_os("SOFTCUDA_TEST_CHILD").is_some() {
         return child();
     }
     let _context = context();
@@ -266,32 +251,16 @@ fn a_file_descriptor_carries_memory_to_another_process() {
     );
     ok!(cuMemExportToShareableHandle((&raw mut file).cast(), memory, 1, 0));
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    in_child("SOFTCUDA_TEST_IMPORT", Stdio::from(file), NAME, || ());
+    in_child(NAME, &[], Stdio::from(file), || ());
     assert_eq!(read(range, 9), [43, 43, 43, 43, 43, 43, 43, 43, 0]);
 }
 
 #[test]
 fn a_switch_refuses_hints() {
-    in_child("SOFTCUDA_TEST_HINTS", Stdio::null(), "a_switch_refuses_hints", || {
+    in_child("a_switch_refuses_hints", &[("SOFTCUDA_VMM_HINT", "refuse")], Stdio::null(), || {
         let mut address = 0;
         api();
         ok!(cuMemAddressReserve(&mut address, UNIT, 0, 0x6000_0000_0000, 0));
         assert_ne!(address, 0x6000_0000_0000);
     });
-}
-
-/// Runs a test of this file, `name`, again in a process of its own with the variable set; there it does `body`.
-fn in_child(variable: &str, input: Stdio, name: &str, body: impl FnOnce()) {
-    if std::env::var_os(variable).is_some() {
-        return body();
-    }
-    let me = std::env::current_exe().expect("a path");
-    let status = Command::new(me)
-        .args([name, "--exact", "--nocapture"])
-        .env(variable, "1")
-        .env("SOFTCUDA_MEMORY", "64M")
-        .env("SOFTCUDA_VMM_HINT", "refuse")
-        .stdin(input)
-        .status();
-    assert!(status.expect("the child runs").success());
 }

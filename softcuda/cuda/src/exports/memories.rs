@@ -1,9 +1,8 @@
-//! Device, managed and pinned memory, and questions about addresses.
+//! Device and pinned memory, and questions about addresses.
 
-use super::{on, out, set_if_wanted};
+use super::{out, set_if_wanted};
 use crate::error::*;
-use crate::{context, current, host, memory, pointer};
-use cudarc::driver::sys::CUstream;
+use crate::{host, memory, pointer};
 use std::ffi::c_void;
 
 /// `CUmemLocation`, with a number that may be none of the enumeration.
@@ -28,9 +27,6 @@ exports! { ($) memories_names, initialised;
         let found = memory::alloc_pitch(width, height, element)?;
         address.set(found.0)?;
         pitch.set(found.1)
-    }
-    cuMemAllocManaged(address: *mut u64, bytes: usize, flags: u32) {
-        out(address)?.set(memory::alloc_managed(bytes, flags)?)
     }
     cuMemFree_v2(address: u64) { memory::free(address) }
     cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, address: u64) {
@@ -59,21 +55,6 @@ exports! { ($) memories_names, initialised;
     cuMemHostGetFlags(flags: *mut u32, address: *mut c_void) {
         out(flags)?.set(host::flags(address.addr() as u64)?)
     }
-    cuMemAdvise(address: u64, bytes: usize, advice: u32, _device: i32) { advise(address, bytes, advice) }
-    cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, _location: Location) { advise(address, bytes, advice) }
-    cuMemPrefetchAsync(address: u64, bytes: usize, _device: i32, stream: CUstream) [cuMemPrefetchAsync_ptsz, default] {
-        context::stream(on(stream, default))?;
-        memory::advise(address, bytes)
-    }
-    cuMemPrefetchAsync_v2(
-        address: u64, bytes: usize, _location: Location, flags: u32, stream: CUstream
-    ) [cuMemPrefetchAsync_v2_ptsz, default] {
-        context::stream(on(stream, default))?;
-        if flags != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        memory::advise(address, bytes)
-    }
     cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: u64) {
         if value.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -95,16 +76,10 @@ exports! { ($) memories_names, initialised;
         Ok(())
     }
     cuPointerSetAttribute(value: *const c_void, attribute: u32, address: u64) {
-        current::healthy()?;
-        // Synchronous memory operations are the only thing to be set; copies of device memory are in order as it is.
-        let known = crate::driver::TABLES.allocations.find(address).is_some();
-        if value.is_null() || attribute != 6 || !known { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+        // Whether operations are synchronous is the only thing to be set.
+        if value.is_null() || attribute != 6 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        pointer::set_synchronous(address, value.cast::<u32>().read_unaligned() != 0)
     }
-}
-
-fn advise(address: u64, bytes: usize, advice: u32) -> Result {
-    if !(1..=6).contains(&advice) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    memory::advise(address, bytes)
 }

@@ -27,6 +27,8 @@ mod events;
 #[macro_use]
 mod memories;
 #[macro_use]
+mod managed;
+#[macro_use]
 mod virtual_memories;
 #[macro_use]
 mod pools;
@@ -60,6 +62,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     streams::TABLE,
     events::TABLE,
     memories::TABLE,
+    managed::TABLE,
     virtual_memories::TABLE,
     pools::TABLE,
     copies::TABLE,
@@ -90,7 +93,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names streams_names events_names memories_names virtual_memories_names pools_names copies_names
+init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names pools_names copies_names
 sets_names modules_names functions_names launches_names refuse_what_is_missing ; }
 
 /// Where a result goes.

@@ -113,14 +113,6 @@ exports! { ($) streams_names, initialised;
         }
         launch(on(stream, default), function, argument)
     }
-    cuStreamAttachMemAsync(stream: CUstream, address: u64, length: usize, flags: u32) [cuStreamAttachMemAsync_ptsz, default] {
-        context::stream(on(stream, default))?;
-        if !matches!(flags, 1 | 2 | 4) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // Managed memory is reachable from everywhere at all times: there is nothing to attach.
-        crate::memory::advise(address, length.max(1))
-    }
 }
 
 /// # Safety

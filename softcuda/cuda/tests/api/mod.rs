@@ -163,6 +163,15 @@ api! {
     cuLinkAddData_v2(H, u32, *mut c_void, usize, *const c_char, u32, *mut u32, *mut *mut c_void);
     cuLinkComplete(H, *mut *mut c_void, *mut usize);
     cuLinkDestroy(H);
+    cuMemHostGetFlags(*mut u32, *mut c_void);
+    cuPointerSetAttribute(*const c_void, u32, u64);
+    cuStreamAttachMemAsync(H, u64, usize, u32);
+    cuMemAdvise(u64, usize, u32, i32);
+    cuMemAdvise_v2(u64, usize, u32, Location);
+    cuMemPrefetchAsync(u64, usize, i32, H);
+    cuMemPrefetchAsync_v2(u64, usize, Location, u32, H);
+    cuMemRangeGetAttribute(*mut c_void, usize, u32, u64, usize);
+    cuMemRangeGetAttributes(*mut *mut c_void, *mut usize, *mut u32, usize, u64, usize);
     cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
     cuMemAddressFree(u64, usize);
     cuMemCreate(*mut u64, usize, *const Properties, u64);
@@ -277,6 +286,35 @@ pub fn launch(function: H, blocks: u32, threads: u32, stream: H, parameters: &[u
     // CUDA takes a null array for no parameters.
     let values = if pointers.is_empty() { std::ptr::null_mut() } else { pointers.as_mut_ptr() };
     cu!(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, values, std::ptr::null_mut()))
+}
+
+/// A module of one kernel, `move(to, from)`: `*to = *from` for 32-bit words.
+pub const MOVE: &str = ".version 8.0 .target sm_80 .address_size 64
+.visible .entry move(.param .u64 o, .param .u64 i) { .reg .b64 %a; .reg .b64 %b; .reg .b32 %v;
+ld.param.u64 %a, [o]; ld.param.u64 %b, [i]; ld.global.u32 %v, [%b]; st.global.u32 [%a], %v; ret; }";
+
+/// The result of `*to = *from` by a kernel on a device, in a context of its own that an error ends.
+pub fn move_on(device: i32, to: u64, from: u64) -> CUresult {
+    let mut context = 0;
+    ok!(cuCtxCreate_v2(&mut context, 0, device));
+    let context = Context(context);
+    let function = function(module(MOVE), "move");
+    assert_eq!(launch(function, 1, 1, 0, &[to, from]), CUDA_SUCCESS);
+    let result = cu!(cuCtxSynchronize());
+    drop(context);
+    result
+}
+
+/// Runs a test of this file, `name`, again in a process of its own with these variables set; there it does `body`.
+pub fn in_child(name: &str, variables: &[(&str, &str)], input: std::process::Stdio, body: impl FnOnce()) {
+    const MARK: &str = "SOFTCUDA_TEST_CHILD";
+    if std::env::var(MARK).is_ok_and(|child| child == name) {
+        return body();
+    }
+    let me = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new(me);
+    command.args([name, "--exact", "--nocapture"]).env(MARK, name).envs(variables.iter().copied());
+    assert!(command.stdin(input).status().expect("the child runs").success());
 }
 
 /// Kernels for the tests.
