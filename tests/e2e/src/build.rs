@@ -44,6 +44,11 @@ pub fn case(kind: &str, name: &str) -> PathBuf {
     built("cases", &format!("{kind}/{name}"))
 }
 
+/// A case of `tests/cases/cub`.
+pub fn cub_case(name: &str) -> PathBuf {
+    existing(repository().join("target/cases/cub").join(name), "scripts/build-cub-cases")
+}
+
 /// One of the small driver-API clients in `tests/e2e/clients`.
 pub fn client(name: &str) -> PathBuf {
     built("cases", &format!("clients/{name}"))
