@@ -204,16 +204,19 @@ mod tests {
 
     #[test]
     fn an_answer_lives_for_a_minute_and_never_comes_from_the_future() {
+        let wire = crate::WIRE_VERSION;
         let server: ServerAddress = "gpu.example:7070".parse().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let content = render(&server, 13000, now);
         assert_eq!(parse(&content, &server, now + Duration::from_secs(59)), Some(13000));
         assert_eq!(parse(&content, &server, now + Duration::from_secs(60)), None);
         assert_eq!(parse(&content, &server, now - Duration::from_secs(1)), None);
-        for broken in ["", "\n", "1", "1 13000 5 gpu.example:7070", "1 -5 1000000 gpu.example:7070\n"] {
-            assert_eq!(parse(broken, &server, now), None, "{broken:?}");
+        let broken = ["", "\n", "V", "V 13000 5 gpu.example:7070", "V -5 1000000 gpu.example:7070\n"];
+        for broken in broken.map(|text| text.replace('V', &wire.to_string())) {
+            assert_eq!(parse(&broken, &server, now), None, "{broken:?}");
         }
-        assert_eq!(parse(&content.replacen('1', "9", 1), &server, now), None, "another wire version");
+        let other = content.replacen(&wire.to_string(), &(wire + 1).to_string(), 1);
+        assert_eq!(parse(&other, &server, now), None, "another wire version");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::wire::memory::Region;
 use crate::wire::state::{LinkError, LinkState};
 
+pub mod arena;
 mod frames;
 pub mod shm;
 mod spin;
@@ -97,6 +98,8 @@ pub struct End {
     pub incoming: Arc<Region>,
     /// What this side writes.
     pub outgoing: Arc<Region>,
+    /// Memory that both sides can map at the same address; only on one host.
+    pub arena: Option<arena::ArenaFile>,
 }
 
 /// Which side of the link this is.

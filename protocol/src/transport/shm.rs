@@ -1,11 +1,11 @@
 //! The transport for one host: both sides map the same two memfds.
 //!
 //! The worker makes them, seals them against any change of size, maps what it needs, seals `down` against new writable
-//! mappings, and passes both over the Unix socket. From then on the socket only tells each side that the other is gone.
+//! mappings, and passes both over the Unix socket, together with the [host arena](super::arena). From then on the socket only tells each side that the other is gone.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,6 +20,7 @@ use rustix::net::{
 };
 use rustix::thread::futex;
 
+use super::arena::ArenaFile;
 use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
 use crate::wire::atomics::Real;
@@ -37,15 +38,19 @@ const LIVENESS_SLICE: Duration = Duration::from_millis(100);
 const IDLE_SLICE: Duration = Duration::from_secs(1);
 /// An answer from a worker that is awake takes less.
 const SPIN_MIN: Duration = Duration::from_micros(2);
-/// What goes with the two file descriptors: a mark and the lengths of `up` and `down`.
+/// What goes with the file descriptors: a mark, the lengths of `up` and `down`, and (64 bits) that of the host arena.
 const GREETING: [u32; 4] = [u32::from_le_bytes(*b"GPUM"), crate::WIRE_VERSION, up::BYTES, down::BYTES];
-const GREETING_BYTES: usize = 16;
+const GREETING_BYTES: usize = 24;
+/// `up`, `down` and the host arena.
+const FILES: usize = 3;
 
-pub(crate) fn greeting() -> [u8; GREETING_BYTES] {
+pub(crate) fn greeting(arena_len: u64) -> [u8; GREETING_BYTES] {
     let mut bytes = [0; GREETING_BYTES];
-    for (to, word) in bytes.chunks_exact_mut(4).zip(GREETING) {
+    let (words, arena) = bytes.split_at_mut(16);
+    for (to, word) in words.chunks_exact_mut(4).zip(GREETING) {
         to.copy_from_slice(&word.to_le_bytes());
     }
+    arena.copy_from_slice(&arena_len.to_le_bytes());
     bytes
 }
 
@@ -100,24 +105,26 @@ pub fn worker(socket: UnixStream) -> Result<End, LinkError> {
     for fd in [&up_fd, &down_fd] {
         rustix::fs::fcntl_add_seals(fd, size).map_err(|e| LinkError::system("sealing shared memory", e))?;
     }
-    send_fds(&socket, &[up_fd, down_fd]).map_err(setup("passing shared memory to the client"))?;
-    let end = Shm::end(Side::Worker, socket, incoming, outgoing)?;
-    Ok(end)
+    let arena = ArenaFile::create().map_err(setup("making the host arena"))?;
+    let files = [up_fd.as_fd(), down_fd.as_fd(), arena.descriptor()];
+    send_fds(&socket, &files, arena.len()).map_err(setup("passing shared memory to the client"))?;
+    Shm::end(Side::Worker, socket, incoming, outgoing, arena)
 }
 
 /// The client's end: receives the memory over `socket`.
 pub fn client(socket: UnixStream) -> Result<End, LinkError> {
     let setup = |what: &'static str| move |error: io::Error| LinkError::system(what, error);
     prepare(&socket).map_err(setup("preparing the data socket"))?;
-    let [up_fd, down_fd] = receive_fds(&socket)?;
-    check_memfd(&up_fd, up::BYTES)?;
-    check_memfd(&down_fd, down::BYTES)?;
+    let ([up_fd, down_fd, arena_fd], arena_len) = receive_fds(&socket)?;
+    check_memfd(&up_fd, up::BYTES.into())?;
+    check_memfd(&down_fd, down::BYTES.into())?;
+    let arena = ArenaFile::received(arena_fd, arena_len)?;
     let map = |fd: &OwnedFd, len, access| {
         Region::from_memfd(fd, len, access).map_err(setup("mapping shared memory"))
     };
     let outgoing = map(&up_fd, up::BYTES, Access::ReadWrite)?;
     let incoming = map(&down_fd, down::BYTES, Access::ReadOnly)?;
-    Shm::end(Side::Client, socket, incoming, outgoing)
+    Shm::end(Side::Client, socket, incoming, outgoing, arena)
 }
 
 fn prepare(socket: &UnixStream) -> io::Result<()> {
@@ -133,9 +140,9 @@ fn make_memfd(name: &str, len: u32) -> io::Result<OwnedFd> {
 }
 
 /// A file that could shrink would let the peer end this process with SIGBUS.
-fn check_memfd(fd: &OwnedFd, len: u32) -> Result<(), LinkError> {
+pub(super) fn check_memfd(fd: &OwnedFd, len: u64) -> Result<(), LinkError> {
     let stat = rustix::fs::fstat(fd).map_err(|e| LinkError::system("looking at shared memory", e))?;
-    if stat.st_size != i64::from(len) {
+    if u64::try_from(stat.st_size) != Ok(len) {
         return Err(LinkError::protocol(format!("shared memory of {} bytes instead of {len}", stat.st_size)));
     }
     match rustix::fs::fcntl_get_seals(fd) {
@@ -144,12 +151,11 @@ fn check_memfd(fd: &OwnedFd, len: u32) -> Result<(), LinkError> {
     }
 }
 
-fn send_fds(socket: &UnixStream, fds: &[OwnedFd; 2]) -> io::Result<()> {
-    let borrowed = [fds[0].as_fd(), fds[1].as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+fn send_fds(socket: &UnixStream, fds: &[BorrowedFd<'_>; FILES], arena_len: u64) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&borrowed)), "the space is for two descriptors");
-    let bytes = greeting();
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the space is for as many descriptors");
+    let bytes = greeting(arena_len);
     let sent = loop {
         let data = [io::IoSlice::new(&bytes)];
         match rustix::net::sendmsg(socket, &data, &mut control, SendFlags::NOSIGNAL) {
@@ -161,12 +167,13 @@ fn send_fds(socket: &UnixStream, fds: &[OwnedFd; 2]) -> io::Result<()> {
     io::Write::write_all(&mut &*socket, &bytes[sent..])
 }
 
-fn receive_fds(socket: &UnixStream) -> Result<[OwnedFd; 2], LinkError> {
+/// The files, and what the peer says of the arena's length.
+fn receive_fds(socket: &UnixStream) -> Result<([OwnedFd; FILES], u64), LinkError> {
     let mut bytes = [0; GREETING_BYTES];
     let mut fds = Vec::new();
     let mut have = 0;
     while have < bytes.len() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES + 1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut data = [io::IoSliceMut::new(&mut bytes[have..])];
         let got = match rustix::net::recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -184,15 +191,25 @@ fn receive_fds(socket: &UnixStream) -> Result<[OwnedFd; 2], LinkError> {
         }
         have += got.bytes;
     }
-    if bytes != greeting() {
+    let arena_len = bytes.last_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+    if bytes != greeting(arena_len) {
         return Err(LinkError::protocol("shared memory of another version or size"));
     }
     let count = fds.len();
-    fds.try_into().map_err(|_| LinkError::protocol(format!("{count} file descriptors instead of 2")))
+    let files = fds.try_into();
+    let files =
+        files.map_err(|_| LinkError::protocol(format!("{count} file descriptors instead of {FILES}")));
+    Ok((files?, arena_len))
 }
 
 impl Shm {
-    fn end(side: Side, socket: UnixStream, incoming: Region, outgoing: Region) -> Result<End, LinkError> {
+    fn end(
+        side: Side,
+        socket: UnixStream,
+        incoming: Region,
+        outgoing: Region,
+        arena: ArenaFile,
+    ) -> Result<End, LinkError> {
         let (incoming, outgoing) = (Arc::new(incoming), Arc::new(outgoing));
         let shm = Arc::new(Self {
             side,
@@ -207,7 +224,7 @@ impl Shm {
         if side == Side::Worker {
             shm.watch_peer()?;
         }
-        Ok(End { transport: shm, incoming, outgoing })
+        Ok(End { transport: shm, incoming, outgoing, arena: Some(arena) })
     }
 
     /// A thread that sleeps until the peer's end of the socket closes, or ours is shut down. The worker's ring thread

@@ -80,7 +80,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         idle: AtomicU32::new(0),
         idle_bell: OnceLock::new(),
     });
-    Ok(End { transport, incoming, outgoing })
+    Ok(End { transport, incoming, outgoing, arena: None })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

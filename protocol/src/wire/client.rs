@@ -19,6 +19,7 @@ use super::pool::IndexPool;
 use super::producer::Producer;
 use super::ring::{Place, Ring};
 use super::state::{LONG_WAIT, LinkError, LinkState, LongWait, LongWaitHook, WaitKind};
+use crate::transport::arena::ArenaMap;
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 
 const RING: Ring = Ring::new(RING_BYTES, RECORD_BYTES_MAX);
@@ -79,6 +80,7 @@ pub struct ClientLink {
     pushed: AtomicU64,
     flusher: OnceLock<Option<Flusher>>,
     callbacks_taken: Mutex<u64>,
+    arena: Mutex<Option<ArenaMap>>,
     this: std::sync::Weak<ClientLink>,
 }
 
@@ -94,7 +96,9 @@ impl ClientLink {
     }
 
     fn over(end: End) -> Arc<Self> {
-        let End { transport, incoming, outgoing } = end;
+        let End { transport, incoming, outgoing, arena } = end;
+        // Without it pinned memory is staged like other memory.
+        let arena = arena.and_then(|file| file.reserve(arena_wish()).ok());
         Arc::new_cyclic(|this| Self {
             state: transport.state().clone(),
             mapped: transport.mapped(),
@@ -109,6 +113,7 @@ impl ClientLink {
             pushed: AtomicU64::new(0),
             flusher: OnceLock::new(),
             callbacks_taken: Mutex::new(0),
+            arena: Mutex::new(arena),
             this: this.clone(),
         })
     }
@@ -352,6 +357,11 @@ impl ClientLink {
         self.check().err()
     }
 
+    /// The host arena, mapped without access; whoever asks first gets it. `None` where client and worker share no memory.
+    pub fn take_arena(&self) -> Option<ArenaMap> {
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Sets what a thread does that has waited for 300 ms, and again after each further 300 ms. Only the first hook
     /// counts.
     pub fn on_long_wait(&self, hook: LongWaitHook) {
@@ -460,6 +470,14 @@ impl Drop for ClientLink {
         }
         self.transport.break_with(LinkError::GivenUp("the session has ended".into()));
     }
+}
+
+/// Where the host arena might lie in both processes: among addresses that the kernel gives to no mapping by itself, at a
+/// place that depends on the process, since one program may be served by another.
+fn arena_wish() -> u64 {
+    const FIRST: u64 = 0x2000_0000_0000;
+    const STEP: u64 = 1 << 36;
+    FIRST + STEP * u64::from(std::process::id() % 251)
 }
 
 /// A reserved record. If it is not published, because `fill` panicked, it becomes one that is skipped, so that the

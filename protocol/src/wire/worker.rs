@@ -13,6 +13,7 @@ use super::layout::{
 };
 use super::memory::Region;
 use super::state::{LinkError, LinkState};
+use crate::transport::arena::ArenaFile;
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 
 /// How much may be consumed before the client is told, where telling costs something.
@@ -34,7 +35,7 @@ impl WorkerLink {
     }
 
     fn over(end: End) -> (Receiver, Arc<Replier>) {
-        let End { transport, incoming, outgoing } = end;
+        let End { transport, incoming, outgoing, arena } = end;
         let replier = Arc::new(Replier {
             mapped: transport.mapped(),
             state: transport.state().clone(),
@@ -45,6 +46,7 @@ impl WorkerLink {
             reported: AtomicU64::new(0),
             released: [const { Mutex::new(0) }; CHUNKS as usize],
             callbacks_queued: Mutex::new(0),
+            arena,
         });
         (Receiver { consumer: Consumer::new(incoming), replier: replier.clone() }, replier)
     }
@@ -131,6 +133,7 @@ pub struct Replier {
     reported: AtomicU64,
     released: [Mutex<u64>; CHUNKS as usize],
     callbacks_queued: Mutex<u64>,
+    arena: Option<ArenaFile>,
 }
 
 impl Replier {
@@ -286,6 +289,11 @@ impl Replier {
         below(index, CHUNKS, "down-chunk")?;
         fits_chunk(len)?;
         Ok(self.down.pointer(down::chunk(index), len))
+    }
+
+    /// The host arena's file, where client and worker share memory.
+    pub fn arena(&self) -> Option<&ArenaFile> {
+        self.arena.as_ref()
     }
 
     /// Breaks the link: the receiver wakes with `reason`, and the client sees the connection end.

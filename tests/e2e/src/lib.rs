@@ -13,3 +13,6 @@ pub use build::{Build, client, repository};
 pub use process::{Outcome, Running, is_running, run, within};
 pub use road::{Road, clean, preload_interposer};
 pub use server::Server;
+
+/// What both sides of a connection send first: the mark and the wire version (`docs/ARCHITECTURE.md`).
+pub const PREAMBLE: [u8; 8] = *b"GPUP\x02\x00\x00\x00";

@@ -7,14 +7,14 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use gpupool_e2e::{Road, Running, Server, build, clean, client, preload_interposer, run};
+use gpupool_e2e::{PREAMBLE, Road, Running, Server, build, clean, client, preload_interposer, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// First bytes that no client sends.
 fn garbage() -> Vec<(&'static str, Vec<u8>)> {
     let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let good = b"GPUP\x01\x00\x00\x00";
+    let good = PREAMBLE;
     vec![
         ("noise", noise.clone()),
         ("a web client", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),

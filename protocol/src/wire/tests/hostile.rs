@@ -326,7 +326,7 @@ fn shared_memory_of_the_wrong_kind_is_refused() {
     use std::os::fd::AsFd;
     // Nothing but bytes: no descriptors.
     let (mut theirs, ours) = UnixStream::pair().unwrap();
-    theirs.write_all(&[0; 16]).unwrap();
+    theirs.write_all(&[0; 24]).unwrap();
     assert!(is_protocol(&ClientLink::shm(ours).map(|_| ()).unwrap_err()));
     // Closed at once.
     let (theirs, ours) = UnixStream::pair().unwrap();
@@ -340,12 +340,12 @@ fn shared_memory_of_the_wrong_kind_is_refused() {
             rustix::fs::ftruncate(&fd, u64::from(len)).unwrap();
             fd
         };
-        let fds = [make(len_up), make(len_down)];
-        let borrowed = [fds[0].as_fd(), fds[1].as_fd()];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let fds = [make(len_up), make(len_down), make(1 << 16)];
+        let borrowed = fds.each_ref().map(|fd| fd.as_fd());
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
         assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&borrowed)));
-        let greeting = crate::transport::shm::greeting();
+        let greeting = crate::transport::shm::greeting(1 << 16);
         let data = [std::io::IoSlice::new(&greeting)];
         rustix::net::sendmsg(&theirs, &data, &mut control, rustix::net::SendFlags::empty()).unwrap();
         assert!(is_protocol(&ClientLink::shm(ours).map(|_| ()).unwrap_err()));
