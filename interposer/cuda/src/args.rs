@@ -115,9 +115,9 @@ macro_rules! numbers {
     )*};
 }
 numbers! {
-    [] DevicePtr as u64, |cx, address, extent| cx.session.memory.check(address, extent as u64).is_ok();
+    [] DevicePtr as u64, |cx, address, extent| cx.reaches(address, extent as u64).is_ok();
     [BYTES] Elements<BYTES> as u64, |cx, address, extent| {
-        address.is_multiple_of(u64::from(BYTES)) && cx.session.memory.check(address, extent as u64).is_ok()
+        address.is_multiple_of(u64::from(BYTES)) && cx.reaches(address, extent as u64).is_ok()
     };
     [] Pitch as usize, |_, pitch, least| pitch >= least;
     [FIRST, LAST] Within<FIRST, LAST> as u32, |_, value, _| (FIRST..=LAST).contains(&value);

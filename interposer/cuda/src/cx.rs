@@ -65,6 +65,15 @@ impl Cx {
         Ok(context)
     }
 
+    /// Checks that the device can touch `bytes` from `address` on: its own memory, or pinned memory that it sees.
+    #[inline]
+    pub fn reaches(self, address: u64, bytes: u64) -> Answer {
+        match self.session.memory.check(address, bytes) {
+            Err(_) if self.session.pinned.is_shared(address, bytes) => Ok(()),
+            checked => checked,
+        }
+    }
+
     /// The same call in another context: that of the object that it is about.
     pub fn within(self, context: u64) -> Self {
         Self { context, ..self }

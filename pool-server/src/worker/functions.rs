@@ -115,6 +115,8 @@ functions! {
     [] cuMemPoolSetAttribute(pool: u64, attribute: u32, value: &mut u64);
 
     [unsafe] cuMemHostRegister_v2(memory: *mut c_void, bytes: usize, flags: u32);
+    [unsafe] cuMemHostUnregister(memory: *mut c_void);
+    [unsafe] cuMemHostGetDevicePointer_v2(address: &mut u64, memory: *mut c_void, flags: u32);
 
     [unsafe] cuMemcpyHtoDAsync_v2(destination: u64, source: *const c_void, bytes: usize, stream: u64);
     [unsafe] cuMemcpyDtoHAsync_v2(destination: *mut c_void, source: u64, bytes: usize, stream: u64);

@@ -6,6 +6,7 @@
 //! reports, waits for a session and its data connection, and runs the session until it ends.
 
 mod answer;
+mod arena;
 mod args;
 mod callbacks;
 mod calls;

@@ -10,6 +10,7 @@ use gpupool_protocol::control::DataSocket;
 use gpupool_protocol::wire::{Head, LinkError, Receiver, Replier, WorkerLink};
 
 use super::WorkerSetup;
+use super::arena::HostArena;
 use super::args::Awaited;
 use super::callbacks::Callbacks;
 use super::code::Code;
@@ -53,6 +54,8 @@ pub struct Session {
     pub callbacks: Arc<Callbacks>,
     /// The completion board's watches.
     pub watcher: Watcher,
+    /// Pinned memory that the client sees as well.
+    pub arena: HostArena,
     /// Chunks that streams hold.
     pub staging: Staging,
     /// Which streams there are.
@@ -113,6 +116,7 @@ impl Session {
             output: Output::new()?,
             callbacks: Arc::default(),
             watcher: Watcher::default(),
+            arena: HostArena::default(),
             staging: Staging::default(),
             streams: Streams::default(),
             lanes: Lanes::default(),

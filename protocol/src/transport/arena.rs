@@ -19,6 +19,7 @@ use crate::wire::state::LinkError;
 
 /// An arena is never longer than this, whatever a peer says: a part of the 47 bits that programs have.
 const BYTES_MAX: u64 = 1 << 44;
+const PAGE: u64 = 4096;
 
 /// The file, as the worker makes it and the client receives it.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl ArenaFile {
     /// `EEXIST`: something is there already. `EINVAL`: nothing can be there.
     pub fn map_at(&self, base: u64) -> io::Result<ArenaMap> {
         let end = base.checked_add(self.len).filter(|end| *end < 1 << 47);
-        if base == 0 || !base.is_multiple_of(u64::from(GRAIN)) || end.is_none() {
+        if base == 0 || !base.is_multiple_of(PAGE) || end.is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn only_places_that_programs_have_are_mapped() {
         let file = ArenaFile::create().unwrap();
-        for base in [0, 1, 0x1000, 1 << 47, u64::MAX - 0xffff, (1 << 47) - 0x10000] {
+        for base in [0, 1, 0x800, 1 << 47, u64::MAX - 0xffff, (1 << 47) - 0x10000] {
             assert!(file.map_at(base).is_err(), "{base:#x}");
         }
     }

@@ -40,4 +40,18 @@ macro_rules! scripts {
     )*};
 }
 
-scripts!(memory kernels streams);
+scripts!(memory kernels streams pinned);
+
+/// Pinned memory that kernels use is shared on one host. Over a network it is refused.
+mod mapped {
+    use super::{Road, said, same_as_natively};
+
+    #[test]
+    fn shm() {
+        same_as_natively(Road::Shm, "mapped");
+    }
+    #[test]
+    fn tcp() {
+        assert!(said(Road::Tcp, "mapped").contains("cuMemHostGetDevicePointer_v2 801"));
+    }
+}

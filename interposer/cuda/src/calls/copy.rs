@@ -65,17 +65,25 @@ pub fn side(cx: Cx, address: u64) -> Answer<Side> {
 /// Checks that the bytes are there, as far as that can be known.
 pub fn check(cx: Cx, address: u64, side: Side, len: usize) -> Answer {
     match side {
-        Side::Device => cx.session.memory.check(address, len as u64),
+        Side::Device => cx.reaches(address, len as u64),
         Side::Host if address == 0 && len > 0 => Err(INVALID_VALUE),
         Side::Host => Ok(()),
     }
 }
 
-/// Carries a copy out. The addresses are checked.
+/// Carries a copy out. The addresses are checked. A copy between the device and memory that the worker sees is posted, also
+/// one to the host: [`settle`] waits for it.
 pub fn carry_out(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
     let Copy { destination, source, len, .. } = copy;
+    let shared = |address| cx.session.pinned.is_shared(address, len as u64);
     match (copy.to, copy.from) {
+        (Side::Device, Side::Host) if shared(source) => {
+            send::copy_from_host(cx, destination, source, len as u64, stream)
+        }
         (Side::Device, Side::Host) => to_device(cx, destination, source, len, stream),
+        (Side::Host, Side::Device) if shared(destination) => {
+            send::copy_to_host(cx, destination, source, len as u64, stream)
+        }
         (Side::Host, Side::Device) => {
             let mut reads = Reads::new(cx, stream);
             reads.read(source, destination, len)?;
@@ -183,12 +191,20 @@ impl Reads {
     }
 }
 
-/// What a call that is synchronous in CUDA does when its copy to the device was posted. From pinned memory it waits, as
-/// the manual demands. From pageable memory it may return when the bytes are taken; then later work must find them.
-pub fn settle(cx: Cx, source: u64, stream: StreamArg) -> Answer {
+/// What a call that is synchronous in CUDA does when its copy was posted. From and to pinned memory it waits, as the manual
+/// demands. From pageable memory it may return when the bytes are taken; then later work must find them.
+pub fn settle(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
+    let pinned = match (copy.to, copy.from) {
+        (Side::Device, Side::Host) => is_pinned(cx, copy.source),
+        (Side::Host, Side::Device) if cx.session.pinned.is_shared(copy.destination, 1) => true,
+        _ => return Ok(()),
+    };
     // Other threads' streams do not order themselves by this thread's own.
-    if is_pinned(cx, source) || stream.wire != 0 || !cx.session.uses.posted_copies {
-        return send::stream_synchronize(cx, stream.quiet());
+    if pinned || stream.wire != 0 || !cx.session.uses.posted_copies {
+        let seen = stream.posted();
+        send::stream_synchronize(cx, stream.quiet())?;
+        stream.synchronised(seen);
+        return Ok(());
     }
     cx.session.unordered.posted(cx.context);
     Ok(())
@@ -203,10 +219,7 @@ fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
     check(cx, copy.destination, copy.to, copy.len)?;
     check(cx, copy.source, copy.from, copy.len)?;
     carry_out(cx, copy, stream)?;
-    if sync && (copy.to, copy.from) == (Side::Device, Side::Host) {
-        return settle(cx, copy.source, stream);
-    }
-    Ok(())
+    if sync { settle(cx, copy, stream) } else { Ok(()) }
 }
 
 pub fn cuMemcpyHtoD_v2(cx: Cx, destination: CUdeviceptr, source: Ptr<c_void>, n: usize) -> Answer {

@@ -149,7 +149,8 @@ impl Plane {
         if to.pitch == width && from.pitch == width {
             return carry_out(cx, Copy { len: width * height, ..self.row(0) }, stream);
         }
-        if (to.side, from.side) == (Side::Host, Side::Device) {
+        let shared = || cx.session.pinned.is_shared(to.start, plane(to.pitch, width, height) as u64);
+        if (to.side, from.side) == (Side::Host, Side::Device) && !shared() {
             return self.read(cx, stream);
         }
         (0..height).try_for_each(|at| carry_out(cx, self.row(at), stream))
@@ -157,8 +158,7 @@ impl Plane {
 
     /// As [`settle`], after a synchronous copy.
     fn settle(&self, cx: Cx, stream: StreamArg, sync: bool) -> Answer {
-        let to_device = (self.to.side, self.from.side) == (Side::Device, Side::Host);
-        if sync && to_device { settle(cx, self.from.start, stream) } else { Ok(()) }
+        if sync { settle(cx, self.row(0), stream) } else { Ok(()) }
     }
 
     fn read(&self, cx: Cx, stream: StreamArg) -> Answer {

@@ -60,6 +60,9 @@ fn attribute(cx: Cx, attribute: u32, address: u64, owner: &Owner) -> Answer<Valu
         (2, Owner::Device(_)) => Word(DEVICE),
         (2, Owner::Host(_)) => Word(HOST),
         (3, Owner::Device(_)) => Long(address),
+        (3, Owner::Host(range)) if range.device.is_some() => {
+            Long(range.device.unwrap_or_default() + (address - range.base))
+        }
         (4, Owner::Host(_)) => Long(address),
         (6, Owner::Device(_) | Owner::Host(_)) => Byte(0),
         (7, Owner::Device(range)) => Long(range.id),
@@ -71,11 +74,11 @@ fn attribute(cx: Cx, attribute: u32, address: u64, owner: &Owner) -> Answer<Valu
         (11 | 19, Owner::Host(range)) => Long(range.base),
         (12 | 18, Owner::Host(range)) => Long(range.size as u64),
         (13, Owner::Device(_)) => Byte(1),
-        (13, Owner::Host(_)) => Byte(0),
+        (13, Owner::Host(range)) => Byte(u8::from(range.device.is_some())),
         (14, Owner::Device(_) | Owner::Host(_)) => Long(0),
         // CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE and _NONE.
         (16, Owner::Device(_)) => Word(3),
-        (16, Owner::Host(_)) => Word(0),
+        (16, Owner::Host(range)) => Word(if range.device.is_some() { 3 } else { 0 }),
         (17, Owner::Device(range)) if range.origin != Origin::Pooled => Long(0),
         (17, Owner::Host(_)) => Long(0),
         (20, Owner::Device(range)) => Long(range.id),

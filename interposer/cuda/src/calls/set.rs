@@ -26,7 +26,7 @@ fn set(cx: Cx, destination: u64, value: u32, rows: Rows) -> Answer {
     if bytes == 0 || height == 0 {
         return Ok(());
     }
-    cx.session.memory.check(destination, plane(pitch, bytes, height) as u64)?;
+    cx.reaches(destination, plane(pitch, bytes, height) as u64)?;
     let stream = StreamArg::of_none(cx);
     send::set(cx, destination, pitch as u64, element, value, width as u64, height as u64, stream)
 }

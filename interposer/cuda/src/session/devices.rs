@@ -57,9 +57,11 @@ pub struct Limits {
     pub multiprocessors: u32,
 }
 
+/// What needs memory that client and worker share.
+const SHARED_MEMORY_ONLY: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY;
+
 /// What the driver can do and this client does not offer: programs that ask then do without.
 const NOT_OFFERED: &[Attribute] = &[
-    Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
     Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
     Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
@@ -102,11 +104,12 @@ const NOT_OFFERED: &[Attribute] = &[
 ];
 
 impl Device {
-    /// The device that the snapshot has at `pool`.
-    pub fn new(pool: usize, info: &DeviceInfo) -> Self {
+    /// The device that the snapshot has at `pool`. `shared`: pinned memory is shared with the worker.
+    pub fn new(pool: usize, info: &DeviceInfo, shared: bool) -> Self {
         let mut attributes: HashMap<i32, i32> = info.attributes.iter().copied().collect();
-        for hidden in NOT_OFFERED.iter().map(|a| *a as i32) {
-            attributes.entry(hidden).and_modify(|value| *value = 0);
+        let unshared = (!shared).then_some(&SHARED_MEMORY_ONLY);
+        for hidden in NOT_OFFERED.iter().chain(unshared) {
+            attributes.entry(*hidden as i32).and_modify(|value| *value = 0);
         }
         let limit = |attribute: Attribute| {
             attributes.get(&(attribute as i32)).and_then(|v| u32::try_from(*v).ok()).unwrap_or(0)
@@ -167,8 +170,10 @@ fn by_place(attributes: &HashMap<i32, i32>) -> Vec<Option<i32>> {
 
 /// The visible devices. `wanted` is `CUDA_VISIBLE_DEVICES`: ordinals or beginnings of UUIDs; it counts up to the first
 /// entry that names no device, as the manual says (CUDA environment variables). A device that is named twice hides all.
-pub fn visible(snapshot: &Snapshot, wanted: Option<&str>) -> Vec<Device> {
-    let all: Vec<_> = snapshot.devices.iter().enumerate().map(|(at, info)| Device::new(at, info)).collect();
+/// `shared` as for [`Device::new`].
+pub fn visible(snapshot: &Snapshot, wanted: Option<&str>, shared: bool) -> Vec<Device> {
+    let devices = snapshot.devices.iter().enumerate();
+    let all: Vec<_> = devices.map(|(at, info)| Device::new(at, info, shared)).collect();
     let Some(wanted) = wanted else { return all };
     let mut chosen: Vec<Device> = Vec::new();
     for name in wanted.split(',').map(str::trim) {
@@ -204,12 +209,12 @@ mod tests {
     }
 
     fn chosen(wanted: &str) -> Vec<i32> {
-        visible(&snapshot(), Some(wanted)).iter().map(|d| d.pool).collect()
+        visible(&snapshot(), Some(wanted), false).iter().map(|d| d.pool).collect()
     }
 
     #[test]
     fn cuda_visible_devices_hides_and_orders() {
-        assert_eq!(visible(&snapshot(), None).len(), 3);
+        assert_eq!(visible(&snapshot(), None, false).len(), 3);
         assert_eq!(chosen("2,0"), [2, 0]);
         assert_eq!(chosen("1, 7,0"), [1], "up to the first that is not there");
         assert_eq!(chosen("-1"), [] as [i32; 0]);
@@ -224,10 +229,17 @@ mod tests {
         // By cuda.h's numbers: managed memory, stream memory operations in both their forms, memory of the host's nodes.
         let hidden = [83, 92, 93, 94, 122, 123, 141];
         let attributes = hidden.into_iter().map(|attribute| (attribute, 1)).chain([(1, 1024)]).collect();
-        let device = Device::new(0, &DeviceInfo { attributes, ..DeviceInfo::default() });
+        let info = DeviceInfo { attributes, ..DeviceInfo::default() };
+        let device = Device::new(0, &info, false);
         assert_eq!(hidden.map(|attribute| device.attribute(attribute)), [Some(0); 7]);
         assert_eq!(device.attribute(1), Some(1024));
         assert_eq!(device.attribute(9999), None);
         assert_eq!(device.limits.threads, 1024);
+        // Mapped host memory (19) only where it is shared.
+        let info = DeviceInfo { attributes: vec![(19, 1)], ..DeviceInfo::default() };
+        assert_eq!(
+            [false, true].map(|shared| Device::new(0, &info, shared).attribute(19)),
+            [Some(0), Some(1)]
+        );
     }
 }

@@ -24,6 +24,7 @@ use crate::code::{
 };
 use crate::log::say;
 use crate::output::Output;
+use crate::state::arena::Arena;
 use crate::state::memory::Memory;
 use crate::state::objects::{Context, Event, Function, Library, Module, Pool, Stream, lock};
 use crate::state::order::Unordered;
@@ -79,6 +80,8 @@ pub struct Session {
     pub links: Table<Link>,
     /// Device memory.
     pub memory: Memory,
+    /// Memory that client and worker share.
+    pub arena: Arena,
     /// Pinned host memory.
     pub pinned: Pinned,
     /// Copies that non-blocking streams must wait for.

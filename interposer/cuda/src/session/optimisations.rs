@@ -14,9 +14,12 @@ pub struct Optimisations {
     /// `posted_copies`: a synchronous copy from pageable memory returns when its bytes are taken. Without it when it is
     /// done.
     pub posted_copies: bool,
+    /// `host_arena`: on one host pinned memory is shared with the worker, which copies from and to it directly. Without it
+    /// pinned memory is private and its bytes are staged, as over a network.
+    pub host_arena: bool,
 }
 
-const NAMES: [&str; 3] = ["board", "local_sync", "posted_copies"];
+const NAMES: [&str; 4] = ["board", "local_sync", "posted_copies", "host_arena"];
 
 impl Optimisations {
     /// What a configuration leaves on.
@@ -24,8 +27,8 @@ impl Optimisations {
         for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
             say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
         }
-        let [board, local_sync, posted_copies] = NAMES.map(|name| !config.disabled(name));
-        Self { board, local_sync, posted_copies }
+        let [board, local_sync, posted_copies, host_arena] = NAMES.map(|name| !config.disabled(name));
+        Self { board, local_sync, posted_copies, host_arena }
     }
 }
 
@@ -39,9 +42,10 @@ mod tests {
             let disable = names.iter().map(|name| (*name).to_owned()).collect();
             Optimisations::of(&ClientConfig { disable, ..ClientConfig::default() })
         };
-        assert_eq!(of(&[]), Optimisations { board: true, local_sync: true, posted_copies: true });
+        let all = Optimisations { board: true, local_sync: true, posted_copies: true, host_arena: true };
+        assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);
         assert!(!of(&["other", "local_sync"]).local_sync);
-        assert!(!of(&NAMES).posted_copies);
+        assert!(!of(&NAMES).posted_copies && !of(&NAMES).host_arena);
     }
 }

@@ -14,6 +14,7 @@ use gpupool_protocol::wire::{ClientLink, LinkError};
 use super::{Optimisations, Session, devices, establish, fork, watch};
 use crate::code::{Answer, Code, NO_DEVICE, SYSTEM_NOT_READY};
 use crate::log::{self, say};
+use crate::state::arena::Arena;
 use crate::state::objects::lock;
 use crate::state::table::Table;
 
@@ -66,7 +67,7 @@ fn set_up() -> Result<(), StartError> {
     let opened = control.open(&config, &request(&config), deadline)?;
     let server = control.server().to_owned();
     let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let devices = devices::visible(&opened.snapshot, wanted.as_deref());
+    let devices = devices::visible(&opened.snapshot, wanted.as_deref(), false);
     if devices.is_empty() {
         let last = opened.snapshot.devices.len().saturating_sub(1);
         return Err(StartError::NoneVisible { server, wanted: wanted.unwrap_or_default(), last });
@@ -91,12 +92,15 @@ fn begin(
     link: std::sync::Arc<ClientLink>,
     bell: watch::Bell,
 ) -> Result<(), StartError> {
+    let uses = Optimisations::of(&config);
+    let arena = Arena::new(link.take_arena().filter(|_| uses.host_arena));
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let session = Session {
         link,
         // What cuDriverGetVersion has said before must stay true.
         driver_version: config.driver_version.unwrap_or(opened.snapshot.driver_version) as i32,
-        devices: devices::visible(&opened.snapshot, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
-        uses: Optimisations::of(&config),
+        devices: devices::visible(&opened.snapshot, visible.as_deref(), arena.exists()),
+        uses,
         calls: opened.snapshot.calls.clone(),
         contexts: Table::of(Kind::Context),
         streams: Table::of(Kind::Stream),
@@ -107,6 +111,7 @@ fn begin(
         pools: Table::of(Kind::MemPool),
         links: Table::of(Kind::Link),
         memory: Default::default(),
+        arena,
         pinned: Default::default(),
         unordered: Default::default(),
         output: Default::default(),

@@ -1,5 +1,6 @@
-//! Pinned host memory: ordinary page-aligned memory of this process, and ranges of the program's own that it registered.
-//! Copies from and to it are staged like any other; what the tables here give is CUDA's behaviour.
+//! Pinned host memory: pieces of the host arena, which the worker sees too; where there is none, ordinary page-aligned memory
+//! of this process; and ranges of the program's own that it registered. Copies from and to the last two are staged like any
+//! other.
 
 #![allow(unsafe_code)]
 
@@ -27,6 +28,8 @@ pub struct HostRange {
     pub flags: u32,
     /// Whether the program brought the memory itself.
     pub registered: bool,
+    /// Where kernels find it, if the worker sees it too.
+    pub device: Option<u64>,
     /// The context that was current.
     pub context: u64,
 }
@@ -50,25 +53,30 @@ impl Pinned {
         // SAFETY: a new private mapping at an address that the kernel chooses.
         let memory = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), whole, prot, MapFlags::PRIVATE) };
         let base = memory.map_err(|_| OUT_OF_MEMORY)?.expose_provenance() as u64;
-        self.lock().insert(base, HostRange { base, size, flags, registered: false, context });
+        self.lock().insert(base, HostRange { base, size, flags, registered: false, device: None, context });
         self.count.fetch_add(1, Relaxed);
         Ok(base)
     }
 
-    /// Frees what [`Pinned::allocate`] gave.
-    pub fn free(&self, base: u64) -> Answer {
+    /// Notes a piece of the host arena, which kernels find at `device`.
+    pub fn add_shared(&self, base: u64, size: usize, flags: u32, context: u64, device: u64) {
+        self.lock()
+            .insert(base, HostRange { base, size, flags, registered: false, device: Some(device), context });
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    /// Takes an allocation off the table; private memory goes back to the system.
+    pub fn free(&self, base: u64) -> Answer<HostRange> {
         let mut ranges = self.lock();
-        match ranges.get(&base) {
-            Some(range) if !range.registered => {
-                let whole = range.size.next_multiple_of(PAGE);
-                ranges.remove(&base);
-                self.count.fetch_sub(1, Relaxed);
-                // SAFETY: the mapping that `allocate` made; the program says that it has done with it.
-                let _ = unsafe { rustix::mm::munmap(ptr::with_exposed_provenance_mut(base as usize), whole) };
-                Ok(())
-            }
-            _ => Err(INVALID_VALUE),
+        let range = ranges.get(&base).copied().filter(|range| !range.registered).ok_or(INVALID_VALUE)?;
+        ranges.remove(&base);
+        self.count.fetch_sub(1, Relaxed);
+        if range.device.is_none() {
+            let whole = range.size.next_multiple_of(PAGE);
+            // SAFETY: the mapping that `allocate` made; the program says that it has done with it.
+            let _ = unsafe { rustix::mm::munmap(ptr::with_exposed_provenance_mut(base as usize), whole) };
         }
+        Ok(range)
     }
 
     /// Registers the program's own memory.
@@ -82,7 +90,7 @@ impl Pinned {
         if before.is_some_and(|(_, r)| r.base + r.size as u64 > base) {
             return Err(HOST_MEMORY_ALREADY_REGISTERED);
         }
-        ranges.insert(base, HostRange { base, size, flags, registered: true, context });
+        ranges.insert(base, HostRange { base, size, flags, registered: true, device: None, context });
         self.count.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -105,6 +113,14 @@ impl Pinned {
         let ranges = self.lock();
         let (_, range) = ranges.range(..=address).next_back()?;
         (address - range.base < range.size as u64).then_some(*range)
+    }
+
+    /// Whether `bytes` from `address` on are memory that the worker and kernels see as well.
+    pub fn is_shared(&self, address: u64, bytes: u64) -> bool {
+        self.any()
+            && self.find(address).is_some_and(|range| {
+                range.device.is_some() && bytes <= range.size as u64 - (address - range.base)
+            })
     }
 
     /// Whether there is any.
@@ -131,8 +147,25 @@ mod tests {
         assert_eq!((found.flags, found.registered), (3, false));
         assert!(pinned.find(base + 5000).is_none() && pinned.find(base - 1).is_none());
         assert_eq!(pinned.unregister(base), Err(HOST_MEMORY_NOT_REGISTERED));
-        assert_eq!((pinned.free(base), pinned.free(base)), (Ok(()), Err(INVALID_VALUE)));
+        assert_eq!((pinned.free(base), pinned.free(base)), (Ok(found), Err(INVALID_VALUE)));
         assert_eq!(pinned.allocate(usize::MAX, 0, 1), Err(OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn only_pieces_of_the_arena_are_shared() {
+        let pinned = Pinned::default();
+        pinned.add_shared(0x10000, 0x1000, 0, 1, 0x10000);
+        pinned.register(0x20000, 0x1000, 0, 1).unwrap();
+        for (address, bytes, shared) in [
+            (0x10000, 0x1000, true),
+            (0x10fff, 1, true),
+            (0x10fff, 2, false),
+            (0xffff, 1, false),
+            (0x20000, 1, false),
+        ] {
+            assert_eq!(pinned.is_shared(address, bytes), shared, "{bytes:#x} at {address:#x}");
+        }
+        assert_eq!(pinned.free(0x10000).unwrap().device, Some(0x10000));
     }
 
     #[test]

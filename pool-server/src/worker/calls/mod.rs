@@ -8,6 +8,7 @@ mod launch;
 mod link;
 mod memory;
 mod module;
+mod pinned;
 mod session;
 mod stream;
 
@@ -18,6 +19,7 @@ pub use launch::*;
 pub use link::*;
 pub use memory::*;
 pub use module::*;
+pub use pinned::*;
 pub use session::*;
 pub use stream::*;
 
@@ -48,11 +50,17 @@ pub fn possible(f: &Functions, number: u16) -> bool {
         (&[n::mem_free], f.cuMemFree_v2.is_some()),
         (&[n::mem_alloc_async], f.cuMemAllocAsync.is_some() && f.cuMemAllocFromPoolAsync.is_some()),
         (&[n::mem_free_async], f.cuMemFreeAsync.is_some()),
+        (
+            &[n::arena_place, n::host_lock, n::host_unlock],
+            f.cuMemHostRegister_v2.is_some() && f.cuMemHostUnregister.is_some(),
+        ),
         (&[n::pool_name], f.cuDeviceGetDefaultMemPool.is_some() && f.cuDeviceGetMemPool.is_some()),
         (&[n::pool_get_attribute], f.cuMemPoolGetAttribute.is_some()),
         (&[n::pool_set_attribute], f.cuMemPoolSetAttribute.is_some()),
         (&[n::copy_in], f.cuMemcpyHtoDAsync_v2.is_some()),
         (&[n::copy_out], f.cuMemcpyDtoHAsync_v2.is_some() && f.cuStreamSynchronize.is_some()),
+        (&[n::copy_from_host], f.cuMemcpyHtoDAsync_v2.is_some()),
+        (&[n::copy_to_host], f.cuMemcpyDtoHAsync_v2.is_some()),
         (&[n::copy_device], f.cuMemcpyDtoDAsync_v2.is_some()),
         (&[n::set], f.cuMemsetD8Async.is_some() && f.cuMemsetD2D8Async.is_some()),
         (&[n::module_load, n::module_unload, n::module_function], f.cuModuleLoadDataEx.is_some() && modules),

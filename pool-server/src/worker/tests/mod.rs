@@ -5,6 +5,7 @@ mod behaviour;
 mod cost;
 mod hostile;
 mod null;
+mod pinned;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -251,6 +251,11 @@ unsafe extern "C" fn host_register(memory: *mut c_void, bytes: usize, flags: u32
     note(format!("host_register {bytes} {flags}"))
 }
 
+unsafe extern "C" fn host_unregister(memory: *mut c_void) -> Code {
+    with(|state| assert_eq!(std::mem::take(&mut state.locked).start, memory.expose_provenance()));
+    note("host_unregister".into())
+}
+
 unsafe extern "C" fn to_host(to: *mut c_void, address: u64, bytes: usize, stream: u64) -> Code {
     alive(stream);
     pass(stream);
@@ -474,6 +479,7 @@ fn functions() -> Functions {
         cuMemAllocPitch_v2: Some(alloc_pitch),
         cuMemFree_v2: Some(free),
         cuMemHostRegister_v2: Some(host_register),
+        cuMemHostUnregister: Some(host_unregister),
         cuMemcpyHtoDAsync_v2: Some(to_device),
         cuMemcpyDtoHAsync_v2: Some(to_host),
         cuModuleLoadDataEx: Some(load),

@@ -29,9 +29,17 @@ hand post cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: i32) using pool_na
 hand call cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void) using pool_get_attribute;
 hand call cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void) using pool_set_attribute;
 
-local cuMemAllocHost_v2, cuMemAllocHost(memory: *mut *mut c_void, bytes: usize);
-local cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, flags: u32);
-local cuMemFreeHost(memory: *mut c_void);
+/// Maps the host arena at `base` in the worker too. CUDA_ERROR_ALREADY_MAPPED: something is there; try another address.
+220 call(hand) record arena_place(base: u64);
+/// Page-locks a piece of the arena for the driver and gives the address that kernels use for it. `flags` are
+/// cuMemHostAlloc's.
+221 call(slow, hand) record host_lock(address: u64, bytes: u64, flags: u32, device: Out<u64>);
+/// Ends what `host_lock` began at this address, when no work uses it any more.
+222 call(slow, hand) record host_unlock(address: u64);
+hand call cuMemAllocHost_v2, cuMemAllocHost(memory: *mut *mut c_void, bytes: usize) using arena_place, host_lock;
+hand call cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, flags: u32) using arena_place, host_lock;
+hand call cuMemFreeHost(memory: *mut c_void) using host_unlock;
+local cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer(device: *mut CUdeviceptr, memory: *mut c_void, flags: u32);
 local cuMemHostRegister_v2, cuMemHostRegister(memory: *mut c_void, bytes: usize, flags: u32);
 local cuMemHostUnregister(memory: *mut c_void);
 local cuMemHostGetFlags(flags: *mut u32, memory: *mut c_void);
