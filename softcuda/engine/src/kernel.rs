@@ -1,12 +1,13 @@
 //! A kernel that can be launched.
 
 use crate::codegen::cache::CodeCache;
-use crate::codegen::{Code, Generator, Mode, Unit};
+use crate::codegen::{Code, Generator, Unit, Variant};
 use crate::ir::passes::{Reach, reach};
 use crate::ir::{Op, Opd, Program, Symbol};
 use crate::loaded::Placed;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a kernel parameter lies in [`crate::Launch::params`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,8 @@ pub struct Kernel {
     pub(crate) reach: Reach,
     /// See [`Unit::shared`].
     shared: Vec<u64>,
-    code: OnceLock<Result<Arc<Code>, String>>,
+    /// What has been compiled, by variant. Locked while one is compiled: who needs another one waits.
+    code: Mutex<HashMap<Variant, Result<Arc<Code>, String>>>,
 }
 
 impl fmt::Debug for Kernel {
@@ -86,7 +88,7 @@ impl Kernel {
             placed: placed.clone(),
             reach,
             shared,
-            code: OnceLock::new(),
+            code: Mutex::default(),
         }
     }
 
@@ -95,31 +97,45 @@ impl Kernel {
         self.params.last().map_or(0, |p| p.offset + p.size)
     }
 
-    /// Whether its threads may wait for each other, so that each needs a stack of its own.
-    pub(crate) fn mode(&self) -> Mode {
-        if self.reach.waits { Mode::ThreadFibers } else { Mode::ThreadLoop }
+    /// Bytes from one thread's local memory to the next one's.
+    pub(crate) fn local_step(&self) -> u32 {
+        self.local_bytes.next_multiple_of(16)
     }
 
-    /// The code, made now if this is the first time.
+    /// The code for blocks of these dimensions, made now if this is the first time.
     pub(crate) fn code(
         &self,
         generator: &dyn Generator,
         cache: Option<&CodeCache>,
+        block: [u32; 3],
     ) -> Result<Arc<Code>, String> {
-        let make = || {
-            let unit =
-                Unit { program: &self.program, reach: &self.reach, shared: &self.shared, mode: self.mode() };
-            // A compiler that gives up by panicking has given up all the same.
-            let compile = std::panic::AssertUnwindSafe(|| match cache {
-                Some(cache) => cache.object(generator, &unit),
-                None => generator.compile(&unit),
-            });
-            let made = std::panic::catch_unwind(compile);
-            let object = made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))?;
-            let linked = object.link(&self.placed.addresses);
-            linked.map(Arc::new).map_err(|e| format!("no memory for code: {e}"))
+        let variant = Variant::of(&self.program, &self.reach, block);
+        let mut all = self.code.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(variant).or_insert_with(|| self.make(generator, cache, variant)).clone()
+    }
+
+    fn make(
+        &self,
+        generator: &dyn Generator,
+        cache: Option<&CodeCache>,
+        variant: Variant,
+    ) -> Result<Arc<Code>, String> {
+        let unit = Unit {
+            program: &self.program,
+            reach: &self.reach,
+            shared: &self.shared,
+            variant,
+            local: self.local_step(),
         };
-        self.code.get_or_init(make).clone()
+        // A compiler that gives up by panicking has given up all the same.
+        let compile = std::panic::AssertUnwindSafe(|| match cache {
+            Some(cache) => cache.object(generator, &unit),
+            None => generator.compile(&unit),
+        });
+        let made = std::panic::catch_unwind(compile);
+        let object = made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))?;
+        let linked = object.link(&self.placed.addresses);
+        linked.map(Arc::new).map_err(|e| format!("no memory for code: {e}"))
     }
 }
 

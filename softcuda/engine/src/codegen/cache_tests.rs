@@ -1,14 +1,15 @@
 use super::*;
-use crate::codegen::{Fixup, Mode as RunMode};
+use crate::codegen::{Fixup, Mode as RunMode, Variant};
 use std::os::unix::fs::PermissionsExt;
 
 fn object(number: u32, size: usize) -> Object {
     Object {
-        mode: RunMode::ThreadLoop,
+        variant: Variant { mode: RunMode::ThreadLoop, width: 1, rows: false },
         bytes: (0..size).map(|i| (i as u32 * 7 + number) as u8).collect(),
         entries: vec![0, number],
         by_number: vec![1],
         frame: 64,
+        group_frame: 0,
         fixups: vec![Fixup { at: 2, var: 0, addend: -8 }],
     }
 }

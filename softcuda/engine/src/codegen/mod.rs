@@ -1,7 +1,8 @@
 //! From the intermediate representation to machine code.
 //!
-//! [`Generator`] is the seam: what is behind it may run one thread at a time, as [`clif`] does now, or a warp as
-//! vectors, or hand the work to another process. A generator says by [`Mode`] which run time its code wants.
+//! [`Generator`] is the seam: [`clif`] is behind it, which makes code of one thread at a time or of groups of lanes as
+//! vectors; another may hand the work to another process. [`Variant`] says which code a launch wants, and [`Mode`] which
+//! run time that needs.
 
 pub mod cache;
 pub mod clif;
@@ -16,12 +17,66 @@ use crate::ir::passes::Reach;
 use bincode::{Decode, Encode};
 
 /// How the code of a kernel wants to be run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum Mode {
     /// One call runs all threads of a block, one after the other, to their ends. Only right where no thread can wait.
     ThreadLoop,
     /// One call runs one thread; each thread needs a stack of its own.
     ThreadFibers,
+    /// One call runs all threads of a block, a group of lanes at a time, to their ends. Only right where no thread can wait.
+    WarpLoop,
+    /// One call runs one group of lanes; each group needs a stack of its own, and so does each thread, for where lanes part.
+    WarpFibers,
+}
+
+impl Mode {
+    /// Whether threads can wait for each other.
+    pub fn fibers(self) -> bool {
+        matches!(self, Mode::ThreadFibers | Mode::WarpFibers)
+    }
+
+    /// Whether threads run as groups of lanes.
+    pub fn groups(self) -> bool {
+        matches!(self, Mode::WarpLoop | Mode::WarpFibers)
+    }
+}
+
+/// What code depends on besides the kernel: launches with the same variant share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct Variant {
+    pub mode: Mode,
+    /// Lanes of a group: 8, 16 or 32. 1 where threads run one at a time.
+    pub width: u32,
+    /// No group holds threads of two rows of the block.
+    pub rows: bool,
+}
+
+/// Which generator makes the code: `SOFTCUDA_CODEGEN` is `scalar` or `vector`. Meant for tests and for finding faults.
+fn vectors_wanted() -> bool {
+    static WANTED: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| std::env::var_os("SOFTCUDA_CODEGEN").is_none_or(|v| v != "scalar"));
+    *WANTED
+}
+
+impl Variant {
+    /// The variant for blocks of these dimensions.
+    pub fn of(program: &Program, reach: &Reach, block: [u32; 3]) -> Variant {
+        let scalar = if reach.waits { Mode::ThreadFibers } else { Mode::ThreadLoop };
+        let threads = block.iter().product::<u32>();
+        // Who are 32 to their program must be 32 here; else narrow groups compile quicker and suit narrow blocks.
+        let lanes = reach.functions.iter().any(|f| program.functions[*f as usize].lanes());
+        let width = match [16, 8].into_iter().find(|w| block[0].is_multiple_of(*w)) {
+            _ if lanes => 32,
+            Some(w) => w,
+            None => 16,
+        };
+        if !vectors_wanted() || threads < width || !clif::takes(program, reach) {
+            return Variant { mode: scalar, width: 1, rows: false };
+        }
+        let mode = if reach.waits { Mode::WarpFibers } else { Mode::WarpLoop };
+        let rows = block[0].is_multiple_of(width) || block[1] * block[2] == 1;
+        Variant { mode, width, rows }
+    }
 }
 
 /// What is to be compiled: a kernel and all that it may call.
@@ -33,32 +88,37 @@ pub struct Unit<'a> {
     pub reach: &'a Reach,
     /// By variable of the program: the offset of a shared one in the block's shared memory; of others 0.
     pub shared: &'a [u64],
-    pub mode: Mode,
+    pub variant: Variant,
+    /// Bytes from one thread's local memory to the next one's.
+    pub local: u32,
 }
 
 impl Unit<'_> {
     /// All that tells this unit from others of any program, for the key of the code cache.
     fn identity(&self) -> Vec<u8> {
         // A new field belongs into the text below, unless it follows from the others.
-        let Unit { program, reach, shared: _, mode } = self;
+        let Unit { program, reach, shared: _, variant, local } = self;
         let kernel = &program.functions[reach.functions[0] as usize].name;
         let mut all = program.digest.to_vec();
-        all.extend_from_slice(format!("{mode:?} {kernel}").as_bytes());
+        all.extend_from_slice(format!("{variant:?} {local} {kernel}").as_bytes());
         all
     }
 }
 
 /// Code that can be run.
 pub struct Code {
-    pub mode: Mode,
+    pub variant: Variant,
     /// Keeps the code mapped.
     pub _exec: Exec,
-    /// Entry points, in the order of [`Reach::functions`]: the kernel is the first.
+    /// Entry points, in the order of [`Reach::functions`]: the kernel is the first. Where that is vector code, its scalar
+    /// version follows them all.
     pub entries: Vec<usize>,
     /// By function number in the program: index into `entries` + 1, or 0. For calls through pointers.
     pub by_number: Vec<u32>,
-    /// The largest native stack frame.
+    /// The largest native stack frame of scalar code.
     pub frame: u32,
+    /// The native stack frame of vector code.
+    pub group_frame: u32,
 }
 
 /// Makes code.

@@ -1,13 +1,13 @@
 //! Machine code that knows no address of this process, and how it becomes code that can run.
 
-use super::{Code, Exec, Mode};
+use super::{Code, Exec, Variant};
 use bincode::{Decode, Encode};
 use std::io;
 
 /// What a generator makes: bytes that can be kept in a file and used by another process.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Object {
-    pub mode: Mode,
+    pub variant: Variant,
     /// The machine code, all functions one after the other.
     pub bytes: Vec<u8>,
     /// Offsets of the functions in `bytes`, in the order of [`crate::ir::passes::Reach::functions`].
@@ -16,6 +16,8 @@ pub struct Object {
     pub by_number: Vec<u32>,
     /// See [`Code::frame`].
     pub frame: u32,
+    /// See [`Code::group_frame`].
+    pub group_frame: u32,
     /// Where addresses of variables belong.
     pub fixups: Vec<Fixup>,
 }
@@ -46,11 +48,12 @@ impl Object {
         let exec = Exec::new(&bytes)?;
         let entries = self.entries.iter().map(|o| exec.address() + *o as usize).collect();
         Ok(Code {
-            mode: self.mode,
+            variant: self.variant,
             _exec: exec,
             entries,
             by_number: self.by_number.clone(),
             frame: self.frame,
+            group_frame: self.group_frame,
         })
     }
 }

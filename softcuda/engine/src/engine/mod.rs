@@ -2,9 +2,9 @@
 
 mod pool;
 
+use crate::codegen::Code;
 use crate::codegen::cache::CodeCache;
 use crate::codegen::clif::Clif;
-use crate::codegen::{Code, Mode};
 use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::Memory;
@@ -127,23 +127,24 @@ impl Engine {
         self.pool.run(&grid)
     }
 
-    /// Compiles a kernel now, if it has not been: else the first launch does.
+    /// Compiles a kernel now, if it has not been: else the first launch does. Other shapes of blocks than the usual ones
+    /// need other code, which their first launch makes.
     ///
     /// # Errors
     /// As [`Engine::run`] would give.
     pub fn prepare(&self, kernel: &Kernel) -> Result<(), Fault> {
-        self.code(kernel).map(drop)
+        self.code(kernel, kernel.required_block.unwrap_or([256, 1, 1])).map(drop)
     }
 
-    fn code(&self, kernel: &Kernel) -> Result<Arc<Code>, Fault> {
+    fn code(&self, kernel: &Kernel, block: [u32; 3]) -> Result<Arc<Code>, Fault> {
         let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
         let generator = self.generator.get_or_init(Clif::new).as_ref();
-        kernel.code(generator.map_err(internal)?, self.cache.as_deref()).map_err(|e| internal(&e))
+        kernel.code(generator.map_err(internal)?, self.cache.as_deref(), block).map_err(|e| internal(&e))
     }
 
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
         let total = check(kernel, launch)?;
-        let code = self.code(kernel)?;
+        let code = self.code(kernel, launch.block)?;
         if kernel.local_bytes > MAX_LOCAL {
             let what =
                 format!("{}: a thread needs {} bytes of local memory", kernel.name, kernel.local_bytes);
@@ -161,6 +162,7 @@ impl Engine {
         // Calls that cannot be counted are checked against the stack; else it holds the deepest chain.
         let deepest = u64::from(code.frame + 64) * kernel.reach.functions.len() as u64;
         let need = if kernel.reach.unbounded { 200 << 10 } else { deepest + (32 << 10) };
+        let need = need + u64::from(code.group_frame);
         let Some(stack) = size_class(need as usize) else {
             let what = format!("{}: a thread needs {need} bytes of stack", kernel.name);
             return Err(Fault::new(FaultKind::OutOfResources, what));
@@ -180,7 +182,7 @@ impl Engine {
             block: launch.block,
             dynamic_shared: launch.dynamic_shared,
             total_shared: shared_bytes(kernel, launch.dynamic_shared),
-            local: kernel.local_bytes.next_multiple_of(16),
+            local: kernel.local_step(),
             stack,
             max_resident,
             workspace,
@@ -273,7 +275,7 @@ fn check(kernel: &Kernel, launch: &Launch) -> Result<u64, Fault> {
 
 impl Grid {
     fn fibers(&self) -> bool {
-        self.code.mode == Mode::ThreadFibers
+        self.code.variant.mode.fibers()
     }
 
     fn threads(&self) -> u32 {

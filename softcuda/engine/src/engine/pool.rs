@@ -6,7 +6,7 @@
 use super::{Grid, GridState};
 use crate::error::{Fault, FaultKind};
 use crate::memory::Memory;
-use crate::runtime::block::{Outcome, Running};
+use crate::runtime::block::{Outcome, Running, fibers_of};
 use crate::runtime::context::Block;
 use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
@@ -389,7 +389,9 @@ impl Pool {
         };
         let threads = grid.threads();
         let fibers = grid.fibers();
-        let per_block = if fibers { u64::from(threads) } else { 1 };
+        let mode = grid.code.variant.mode;
+        let places = if fibers || mode.groups() { u64::from(threads) } else { 1 };
+        let stacks = fibers_of(grid.code.variant, threads);
         let mut scratch = Vec::new();
         let mut get = |size: u64| -> Option<u64> {
             if size == 0 {
@@ -400,14 +402,14 @@ impl Pool {
             scratch.push((size, addr));
             Some(addr)
         };
-        let local_size = u64::from(grid.local) * per_block;
+        let local_size = u64::from(grid.local) * places;
         let slack = u64::from(grid.kernel.reach.slack);
         let (shared, local) = (get(u64::from(grid.total_shared)), get(local_size + slack));
         let (Some(shared), Some(local)) = (shared, local) else {
             self.give_scratch(scratch);
             return Err(none("shared or local memory"));
         };
-        let stacks = match self.stacks.take(per_block as usize, grid.stack) {
+        let stacks = match self.stacks.take(stacks as usize, grid.stack) {
             Ok(s) => s,
             Err(_) => {
                 self.give_scratch(scratch);
@@ -438,8 +440,7 @@ impl Pool {
             workspace: grid.workspace,
             rest: std::ptr::null_mut(),
         });
-        let kernel = grid.code.entries[0];
-        let running = Running::new(context, grid.clone(), stacks, u64::from(grid.local), kernel, fibers);
+        let running = Running::new(context, grid.clone(), stacks, u64::from(grid.local));
         Ok(Ready { running, scratch })
     }
 

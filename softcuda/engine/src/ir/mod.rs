@@ -3,6 +3,7 @@
 //! It is not SSA: a PTX register stays a register, and the code generator's frontend builds SSA from it. It is
 //! written for one thread; the passes ([`passes`]) and code generators decide how many threads run at once.
 
+pub mod flow;
 pub mod passes;
 mod visit;
 
@@ -377,6 +378,18 @@ pub struct Function {
 }
 
 impl Function {
+    /// Whether a thread sees here which others are in its warp.
+    pub fn lanes(&self) -> bool {
+        let sees = |op: &Op| {
+            let mut special = false;
+            op.clone().sources_mut(&mut |o| {
+                special |= matches!(o, Opd::Special(Sreg::LaneId | Sreg::WarpId | Sreg::NWarpId));
+            });
+            special || !matches!(op, Op::Bar { .. } | Op::Yield) && passes::waits(op)
+        };
+        self.blocks.iter().flat_map(|b| &b.insts).any(|i| sees(&i.op))
+    }
+
     /// Bytes of the frame in local memory, a multiple of 16.
     pub fn frame(&self) -> u32 {
         self.locals.next_multiple_of(16) + self.call_area.next_multiple_of(16)

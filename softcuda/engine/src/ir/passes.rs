@@ -78,7 +78,7 @@ fn constants(f: &mut Function) {
 }
 
 /// Whether an operation does nothing but give its destinations values.
-fn pure(op: &Op) -> bool {
+pub fn pure(op: &Op) -> bool {
     match op {
         Op::Carry { .. } => false,
         Op::Mov { .. }
@@ -288,7 +288,7 @@ pub fn reach(p: &Program, kernel: u32) -> Reach {
     r
 }
 
-fn waits(op: &Op) -> bool {
+pub fn waits(op: &Op) -> bool {
     matches!(
         op,
         Op::Bar { .. }

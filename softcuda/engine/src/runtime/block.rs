@@ -4,8 +4,11 @@
 //! block works on the same structures meanwhile.
 
 use super::context::{Block, Entry, Thread};
+use super::parting;
 use super::stack::{Stack, switch};
 use super::warp::{self, Post};
+use crate::codegen::clif::{BEGIN, NEVER};
+use crate::codegen::{Mode, Variant};
 use crate::engine::Grid;
 use crate::error::{Fault, FaultKind};
 use std::sync::Arc;
@@ -22,11 +25,14 @@ pub enum Outcome {
     Failed,
 }
 
+/// Bit of the first group of lanes in [`Warp::run`].
+const GROUP: u32 = 32;
+
 /// The lanes of one warp, as bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Warp {
-    /// Can run (or runs).
-    pub run: u32,
+    /// Can run (or runs); from bit 32 on its groups of lanes that run as one.
+    pub run: u64,
     /// Have not ended.
     pub alive: u32,
     /// Wait at an operation with a mask.
@@ -35,6 +41,12 @@ pub struct Warp {
     pub gathering: u32,
     /// How often a lane has yielded since somebody began to gather.
     pub yields: u32,
+    /// Parted from their group and are where it meets again.
+    pub joined: u32,
+    /// How often a lane has yielded since one of them came there.
+    pub spins: u32,
+    /// Will not meet any more: each runs by itself to its end.
+    pub alone: u32,
 }
 
 /// One of the 16 barriers.
@@ -48,8 +60,8 @@ struct Barrier {
     asked: bool,
     /// Lanes that have arrived, by warp, where a count is given.
     lanes: [u32; 32],
-    /// Lanes that wait, by warp.
-    waiting: [u32; 32],
+    /// Who waits, by warp, as in [`Warp::run`].
+    waiting: [u64; 32],
 }
 
 /// What the threads of a block share besides what generated code reads.
@@ -68,8 +80,23 @@ pub struct Rest {
     /// Who runs on when the block is resumed.
     current: u32,
     pub stacks: Vec<Stack>,
+    /// Entry points of groups (or of all threads) and of single lanes.
     kernel: usize,
-    fibers: bool,
+    scalar: usize,
+    mode: Mode,
+    /// Lanes of a group.
+    width: u32,
+    /// Threads of the block; groups follow them in `threads`.
+    count: u32,
+}
+
+/// The number of stacks that a block of `threads` threads needs.
+pub fn fibers_of(variant: Variant, threads: u32) -> u32 {
+    match variant.mode {
+        Mode::ThreadLoop | Mode::WarpLoop => 1,
+        Mode::ThreadFibers => threads,
+        Mode::WarpFibers => threads + threads / variant.width,
+    }
 }
 
 /// A block with everything that it needs; stays where it is, since its parts point to each other.
@@ -82,35 +109,44 @@ pub struct Running {
 unsafe impl Send for Running {}
 
 impl Running {
-    /// `threads` threads, each with a stack of `stacks` (or all with the first one, in a thread loop).
-    pub fn new(
-        mut context: Box<Block>,
-        grid: Arc<Grid>,
-        stacks: Vec<Stack>,
-        local: u64,
-        kernel: usize,
-        fibers: bool,
-    ) -> Running {
+    /// Threads with the stacks that [`fibers_of`] tells, and `local` bytes of local memory each.
+    pub fn new(mut context: Box<Block>, grid: Arc<Grid>, stacks: Vec<Stack>, local: u64) -> Running {
+        let variant = grid.code.variant;
         let n = context.threads;
-        let (base, step) = (context.local_base, local);
-        let count = if fibers { n } else { 1 };
-        let threads = (0..count)
-            .map(|i| {
-                let [x, y, _] = context.ntid;
-                Thread {
-                    block: &raw mut *context,
-                    tid: [i % x, i / x % y, i / x / y],
-                    linear: i,
-                    local_end: base + step * u64::from(i + 1),
-                    stack_limit: stacks[i as usize].low() as u64,
-                    sp: 0,
-                    local: base + step * u64::from(i),
-                    post: Post::default(),
-                }
-            })
-            .collect();
+        let count = if variant.mode == Mode::ThreadLoop { 1 } else { n };
+        let groups = if variant.mode == Mode::WarpFibers { n / variant.width } else { 0 };
+        let (base, block) = (context.local_base, &raw mut *context);
+        let [x, y, _] = context.ntid;
+        let thread = |i: u32, id: u32, stack: u32| Thread {
+            block,
+            tid: [i % x, i / x % y, i / x / y],
+            linear: i,
+            local_end: base + local * u64::from(i + 1),
+            stack_limit: stacks[stack as usize].low() as u64,
+            sp: 0,
+            local: base + local * u64::from(i),
+            first: std::ptr::null_mut(),
+            spill: 0,
+            start: BEGIN,
+            until: NEVER,
+            joined: 0,
+            id,
+            post: Post::default(),
+        };
+        let own = variant.mode.fibers();
+        let lane = |i: u32| thread(i, i / 32 * 64 + i % 32, if own { i } else { 0 });
+        let group = |g: u32| {
+            let first = g * variant.width;
+            thread(first, first / 32 * 64 + GROUP + first % 32 / variant.width, n + g)
+        };
+        let threads = (0..count).map(lane).chain((0..groups).map(group)).collect();
         let warps = vec![Warp::default(); n.div_ceil(32) as usize];
+        let entries = &grid.code.entries;
+        let scalar =
+            if variant.mode.groups() { entries[grid.kernel.reach.functions.len()] } else { entries[0] };
         let mut rest = Box::new(Rest {
+            kernel: entries[0],
+            scalar,
             grid,
             threads,
             warps,
@@ -122,9 +158,14 @@ impl Running {
             idle: 0,
             current: 0,
             stacks,
-            kernel,
-            fibers,
+            mode: variant.mode,
+            width: variant.width,
+            count: n,
         });
+        for g in 0..groups {
+            let first = &raw mut rest.threads[(g * variant.width) as usize];
+            rest.threads[(n + g) as usize].first = first;
+        }
         context.rest = &raw mut *rest;
         Running { context, rest }
     }
@@ -133,29 +174,21 @@ impl Running {
     pub fn begin(&mut self, ctaid: [u32; 3]) {
         self.context.ctaid = ctaid;
         let r = &mut *self.rest;
-        let n = self.context.threads;
-        for (w, warp) in r.warps.iter_mut().enumerate() {
-            let lanes = n - 32 * w as u32;
-            let all = if lanes >= 32 { u32::MAX } else { (1 << lanes) - 1 };
-            *warp = Warp { run: all, alive: all, ..Warp::default() };
-        }
-        if r.fibers {
-            for b in r.barriers.iter_mut().filter(|b| b.arrived > 0) {
-                *b = Barrier::default();
-            }
-        }
-        r.alive = n;
+        r.alive = self.context.threads;
         r.idle = 0;
-        r.current = 0;
         r.outcome = Outcome::Done;
-        for i in 0..r.threads.len() {
-            let t = &raw mut r.threads[i];
-            // SAFETY: `t` is a thread of this block, which does not run now.
-            unsafe {
-                (*t).sp =
-                    r.stacks[i].prepare(i as u32, if r.fibers { fiber } else { thread_loop }, t as usize)
-            };
+        r.current = 0;
+        if !r.mode.fibers() {
+            r.ready(0, whole_block);
+            return;
         }
+        for b in r.barriers.iter_mut().filter(|b| b.arrived > 0) {
+            *b = Barrier::default();
+        }
+        for w in 0..r.warps.len() {
+            r.begin_warp(w);
+        }
+        r.current = r.warps[0].run.trailing_zeros();
     }
 
     /// Runs it until all threads have ended, or all wait, or one has failed.
@@ -165,7 +198,7 @@ impl Running {
         // SAFETY: the block is ours; what runs on the other stacks comes back here by `go_home`, and no reference to its parts is held over the switch.
         unsafe {
             (*rest).idle = 0;
-            let to = (&(*rest).threads)[(*rest).current as usize].sp;
+            let to = (*(*rest).thread((*rest).current)).sp;
             switch(&raw mut (*rest).home, to);
             (*rest).outcome
         }
@@ -194,10 +227,28 @@ pub unsafe fn grid_of<'a>(t: *mut Thread) -> &'a Grid {
     }
 }
 
-/// The first frame of a thread.
-unsafe extern "sysv64" fn fiber(thread: usize) {
+/// The first frame of a thread, or of a lane that has parted from its group.
+unsafe extern "sysv64" fn lane(thread: usize) {
     let t = thread as *mut Thread;
-    // SAFETY: `prepare` was given a live thread of a block that is being run.
+    // SAFETY: `ready` was given a live thread of a block that is being run.
+    unsafe {
+        let rest = (*(*t).block).rest;
+        let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).scalar);
+        loop {
+            kernel(t, grid_of(t).params.as_ptr(), (*t).spill as *mut u8, (*t).local);
+            if (*t).joined == 0 {
+                break;
+            }
+            parting::join(t);
+        }
+        exit(t);
+    }
+}
+
+/// The first frame of a group of lanes.
+unsafe extern "sysv64" fn group(thread: usize) {
+    let t = thread as *mut Thread;
+    // SAFETY: as in `lane`.
     unsafe {
         let rest = (*(*t).block).rest;
         let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).kernel);
@@ -207,9 +258,9 @@ unsafe extern "sysv64" fn fiber(thread: usize) {
 }
 
 /// The first frame of a block whose threads run one after the other.
-unsafe extern "sysv64" fn thread_loop(thread: usize) {
+unsafe extern "sysv64" fn whole_block(thread: usize) {
     let t = thread as *mut Thread;
-    // SAFETY: as in `fiber`.
+    // SAFETY: as in `lane`.
     unsafe {
         let rest = (*(*t).block).rest;
         let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).kernel);
@@ -227,7 +278,7 @@ unsafe fn go_home(t: *mut Thread, outcome: Outcome) {
     unsafe {
         let rest = (*(*t).block).rest;
         (*rest).outcome = outcome;
-        (*rest).current = if (*rest).fibers { (*t).linear } else { 0 };
+        (*rest).current = (*t).id;
         let home = (*rest).home;
         switch(&raw mut (*t).sp, home);
     }
@@ -252,18 +303,18 @@ pub unsafe fn fail(t: *mut Thread, kind: FaultKind, line: u32, what: String) -> 
     std::process::abort()
 }
 
-/// The next thread in the ring behind `id` that can run.
+/// The next thread or group in the ring behind `id` that can run.
 fn next_runnable(r: &Rest, id: u32) -> Option<u32> {
-    let (w, l) = ((id / 32) as usize, id % 32);
-    let above = if l == 31 { 0 } else { r.warps[w].run & (u32::MAX << (l + 1)) };
+    let (w, bit) = ((id / 64) as usize, id % 64);
+    let above = if bit == 63 { 0 } else { r.warps[w].run & (u64::MAX << (bit + 1)) };
     if above != 0 {
-        return Some(w as u32 * 32 + above.trailing_zeros());
+        return Some(w as u32 * 64 + above.trailing_zeros());
     }
     let n = r.warps.len();
     for i in 1..=n {
         let v = if w + i >= n { w + i - n } else { w + i };
         if r.warps[v].run != 0 {
-            return Some(v as u32 * 32 + r.warps[v].run.trailing_zeros());
+            return Some(v as u32 * 64 + r.warps[v].run.trailing_zeros());
         }
     }
     None
@@ -277,23 +328,27 @@ pub unsafe fn give_way(t: *mut Thread) {
     // SAFETY: all threads of the block are live and have prepared or saved stacks, except the running one.
     unsafe {
         let rest = (*(*t).block).rest;
-        warp::gathered(&mut *rest, ((*t).linear / 32) as usize);
+        let w = ((*t).id / 64) as usize;
+        warp::gathered(&mut *rest, w);
+        parting::impatient(&mut *rest, w);
         let next = loop {
-            if let Some(n) = next_runnable(&*rest, (*t).linear) {
+            if let Some(n) = next_runnable(&*rest, (*t).id) {
                 break n;
             }
             // Nobody can run: those who gather need not wait for anybody.
             let n = (*rest).warps.len();
-            if !(0..n).any(|w| warp::gathered(&mut *rest, w)) {
+            if !(0..n).any(|w| warp::gathered(&mut *rest, w))
+                && !(0..n).any(|w| parting::release(&mut *rest, w))
+            {
                 let what =
                     "deadlock: every thread that is left waits at a barrier or warp operation".to_string();
                 fail(t, FaultKind::LaunchTimeout, 0, what);
             }
         };
-        if next == (*t).linear {
+        if next == (*t).id {
             return;
         }
-        let to = (&(*rest).threads)[next as usize].sp;
+        let to = (*(*rest).thread(next)).sp;
         switch(&raw mut (*t).sp, to);
     }
 }
@@ -306,11 +361,12 @@ pub unsafe extern "C" fn yield_now(t: *mut Thread) {
     // SAFETY: as promised.
     unsafe {
         let rest = (*(*t).block).rest;
-        let w = ((*t).linear / 32) as usize;
         {
             let r = &mut *rest;
+            let (w, lanes) = r.lanes(t);
             r.warps[w].yields = r.warps[w].yields.saturating_add(1);
-            r.idle += 1;
+            r.warps[w].spins = r.warps[w].spins.saturating_add(1);
+            r.idle += lanes.count_ones();
             if r.grid.stop.load(Ordering::Relaxed) != 0 {
                 fail(t, FaultKind::Cancelled, 0, "stopped".to_string());
             }
@@ -333,11 +389,11 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
         let rest = (*(*t).block).rest;
         {
             let r = &mut *rest;
-            let (w, bit) = (((*t).linear / 32) as usize, 1u32 << ((*t).linear % 32));
-            r.alive -= 1;
+            let (w, lanes) = r.lanes(t);
+            r.alive -= lanes.count_ones();
             r.idle = 0;
-            r.warps[w].alive &= !bit;
-            r.warps[w].run &= !bit;
+            r.warps[w].alive &= !lanes;
+            r.warps[w].run &= !bit_of(t);
             if r.alive > 0 {
                 if r.warps[w].waiting != 0 {
                     warp::lane_ended(r, w);
@@ -358,7 +414,99 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
     std::process::abort()
 }
 
+/// The bit of a thread or group in [`Warp::run`].
+///
+/// # Safety
+/// `t` is a thread or group of a block.
+unsafe fn bit_of(t: *mut Thread) -> u64 {
+    // SAFETY: as promised.
+    unsafe { 1 << ((*t).id % 64) }
+}
+
 impl Rest {
+    /// A thread (bits 0 to 31 of its warp) or a group of lanes (from bit 32 on), by 64 × warp + bit.
+    pub fn thread(&mut self, id: u32) -> *mut Thread {
+        let (w, bit) = (id / 64, id % 64);
+        let at = if bit < GROUP { w * 32 + bit } else { self.count + w * (32 / self.width) + bit - GROUP };
+        &raw mut self.threads[at as usize]
+    }
+
+    /// The warp of a thread or group, and its lanes there.
+    ///
+    /// # Safety
+    /// `t` is a thread or group of this block.
+    pub unsafe fn lanes(&self, t: *mut Thread) -> (usize, u32) {
+        // SAFETY: as promised.
+        let id = unsafe { (*t).id };
+        let (w, bit) = ((id / 64) as usize, id % 64);
+        if bit < GROUP {
+            return (w, 1 << bit);
+        }
+        (w, self.group_lanes(bit - GROUP))
+    }
+
+    /// The lanes of the group numbered `g` of its warp.
+    pub fn group_lanes(&self, g: u32) -> u32 {
+        (u32::MAX >> (32 - self.width)) << (g * self.width)
+    }
+
+    /// Lanes of a group.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The bit of a thread or group in [`Warp::run`].
+    ///
+    /// # Safety
+    /// `t` is a thread or group of this block.
+    pub unsafe fn group_bit(&self, t: *mut Thread) -> u64 {
+        // SAFETY: as promised.
+        unsafe { bit_of(t) }
+    }
+
+    /// Lets a lane run from where its `start` says, on a fresh stack.
+    pub fn start_lane(&mut self, w: usize, l: u32) {
+        self.warps[w].run |= 1 << l;
+        self.ready(w as u32 * 64 + l, lane);
+    }
+
+    /// Gives a thread or group a fresh stack that begins with `f`.
+    fn ready(&mut self, id: u32, f: unsafe extern "sysv64" fn(usize)) {
+        let t = self.thread(id);
+        // SAFETY: only the difference of two addresses in one vector is taken.
+        let at = unsafe { t.offset_from(self.threads.as_ptr()) } as usize;
+        let sp = self.stacks[at].prepare(at as u32, f, t as usize);
+        // SAFETY: `t` is a thread of this block that does not run now.
+        unsafe { (*t).sp = sp };
+    }
+
+    /// Full groups run as such, the threads of the last one, if it is not full, by themselves.
+    fn begin_warp(&mut self, w: usize) {
+        let n = self.count - 32 * w as u32;
+        let all = if n >= 32 { u32::MAX } else { (1 << n) - 1 };
+        self.warps[w] = Warp { alive: all, ..Warp::default() };
+        let mut single = all;
+        if self.mode == Mode::WarpFibers {
+            for g in 0..32 / self.width {
+                let lanes = self.group_lanes(g);
+                if lanes & all == lanes {
+                    single &= !lanes;
+                    self.warps[w].run |= 1 << (GROUP + g);
+                    self.ready(w as u32 * 64 + GROUP + g, group);
+                }
+            }
+        }
+        self.warps[w].run |= u64::from(single);
+        while single != 0 {
+            let id = w as u32 * 64 + single.trailing_zeros();
+            single &= single - 1;
+            let t = self.thread(id);
+            // SAFETY: a thread of this block that does not run now.
+            unsafe { ((*t).start, (*t).until, (*t).joined) = (BEGIN, NEVER, 0) };
+            self.ready(id, lane);
+        }
+    }
+
     /// Something moved: the block does not idle.
     pub fn moved(&mut self) {
         self.idle = 0;
@@ -386,24 +534,33 @@ impl Rest {
             // Only reductions look at what came out.
             let mut left = if b.asked { *lanes } else { 0 };
             while left != 0 {
-                let t = w * 32 + left.trailing_zeros() as usize;
+                let t = self.thread(w as u32 * 64 + left.trailing_zeros());
                 left &= left - 1;
-                self.threads[t].post.result = u64::from(b.votes) | u64::from(b.arrived) << 32;
+                // SAFETY: it waits here, and its result belongs to this barrier.
+                unsafe { (*t).post.result = u64::from(b.votes) | u64::from(b.arrived) << 32 };
             }
         }
         self.idle = 0;
         true
     }
 
-    fn arrive(&mut self, t: usize, id: usize, count: u32, vote: Option<bool>, wait: bool) -> bool {
-        let (w, bit) = (t / 32, 1u32 << (t % 32));
+    /// Lanes of a warp arrive; `wait` tells whether (and as which bit) they wait.
+    fn arrive(
+        &mut self,
+        at: (usize, u32),
+        id: usize,
+        count: u32,
+        votes: Option<u32>,
+        wait: Option<u64>,
+    ) -> bool {
+        let (w, lanes) = at;
         let b = &mut self.barriers[id];
         b.count = count;
-        b.arrived += 1;
-        b.asked |= vote.is_some();
-        b.votes += u32::from(vote == Some(true));
-        b.lanes[w] |= bit;
-        if wait {
+        b.arrived += lanes.count_ones();
+        b.asked |= votes.is_some();
+        b.votes += votes.unwrap_or(0);
+        b.lanes[w] |= lanes;
+        if let Some(bit) = wait {
             b.waiting[w] |= bit;
             self.warps[w].run &= !bit;
         }
@@ -411,19 +568,24 @@ impl Rest {
     }
 }
 
-/// `bar.sync`, `bar.arrive`, `bar.red`: see [`crate::ir::BarOp`] for `op`. `count` 0 means all threads of the block.
+/// `bar.sync`, `bar.arrive`, `bar.red` of a thread or of a group of lanes: see [`crate::ir::BarOp`] for `op`. `count` 0 means all
+/// threads of the block; `votes` of its lanes say yes.
 ///
 /// # Safety
 /// `t` is the running thread.
-pub unsafe extern "C" fn barrier(t: *mut Thread, op: u32, id: u32, count: u32, vote: u32) -> u32 {
+pub unsafe extern "C" fn barrier(t: *mut Thread, op: u32, id: u32, count: u32, votes: u32) -> u32 {
     // SAFETY: as promised.
     unsafe {
         let rest = (*(*t).block).rest;
-        let (wait, linear) = (op != 1, (*t).linear as usize);
+        let wait = op != 1;
         if id >= 16 {
             fail(t, FaultKind::IllegalInstruction, 0, format!("barrier {id} does not exist"));
         }
-        let released = (*rest).arrive(linear, id as usize, count, (op >= 2).then_some(vote != 0), wait);
+        let released = {
+            let r = &mut *rest;
+            let at = r.lanes(t);
+            r.arrive(at, id as usize, count, (op >= 2).then_some(votes), wait.then_some(bit_of(t)))
+        };
         if wait && !released {
             give_way(t);
         }

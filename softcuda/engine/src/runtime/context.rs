@@ -18,6 +18,17 @@ pub struct Thread {
     pub sp: usize,
     /// First byte of this thread's local memory.
     pub local: u64,
+    /// Of a group: its first lane. Lanes follow each other.
+    pub first: *mut Thread,
+    /// The frame of its group, with the registers of scalar code; 0 if there is none.
+    pub spill: u64,
+    /// Where scalar code begins and where it stops, as block numbers; see `codegen::clif::doors`.
+    pub start: u32,
+    pub until: u32,
+    /// Scalar code has come to where it was to stop.
+    pub joined: u32,
+    /// Which fiber this is: see [`super::block::Rest::thread`].
+    pub id: u32,
     /// What it waits with at a warp operation; see [`super::warp`].
     pub post: super::warp::Post,
 }

@@ -2,7 +2,7 @@
 
 use super::block::{self, fail, grid_of};
 use super::context::Thread;
-use super::{math, print, warp};
+use super::{math, parting, print, warp};
 use crate::error::FaultKind;
 use crate::loaded::function_index;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum Helper {
-    SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Resolve, Vprintf, AssertFail, Malloc, Free,
+    SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
     Clock, GlobalTimer, RoundedF32, RoundedF64, F64ToF32, IntToF64, IntToF32, HalfToF32, F64ToHalf, Half, AtomHalf,
     Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns,
 }
@@ -36,6 +36,8 @@ pub fn table() -> *const usize {
             block::yield_now as *const () as usize,
             warp::operation as *const () as usize,
             block::barrier as *const () as usize,
+            parting::part as *const () as usize,
+            warp::among_lanes as *const () as usize,
             resolve as *const () as usize,
             print::vprintf as *const () as usize,
             print::assert_fail as *const () as usize,

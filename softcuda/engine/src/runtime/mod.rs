@@ -4,6 +4,7 @@ pub mod block;
 pub mod context;
 pub mod helpers;
 pub mod math;
+pub mod parting;
 pub mod print;
 pub mod stack;
 pub mod warp;

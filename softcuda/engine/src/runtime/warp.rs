@@ -3,6 +3,7 @@
 
 use super::block::{Rest, give_way};
 use super::context::Thread;
+use std::mem::offset_of;
 
 /// What an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub const fn code(kind: Kind, detail: u32) -> u32 {
 
 /// What a lane brings, and what it gets: the result in the lower half, its predicate in bit 32.
 #[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
 pub struct Post {
     code: u32,
     mask: u64,
@@ -26,6 +28,10 @@ pub struct Post {
     b: u64,
     pub result: u64,
 }
+
+/// Where generated code leaves what a lane brings: code, mask, and the two operands.
+pub const POST_FIELDS: [usize; 4] =
+    [offset_of!(Post, code), offset_of!(Post, mask), offset_of!(Post, a), offset_of!(Post, b)];
 
 /// A warp operation of the running thread.
 ///
@@ -41,7 +47,7 @@ pub unsafe extern "C" fn operation(t: *mut Thread, code: u32, mask: u64, a: u64,
         let complete = {
             let r = &mut *rest;
             let warp = &mut r.warps[w];
-            warp.run &= !bit;
+            warp.run &= !u64::from(bit);
             if mask & WHOEVER != 0 {
                 if warp.gathering == 0 {
                     warp.yields = 0;
@@ -60,6 +66,36 @@ pub unsafe extern "C" fn operation(t: *mut Thread, code: u32, mask: u64, a: u64,
     }
 }
 
+/// A warp operation of a whole group of lanes; each of them has left what it brings, and finds its result there.
+///
+/// # Safety
+/// `t` is the running group, of 32 lanes.
+pub unsafe extern "C" fn among_lanes(t: *mut Thread) {
+    // SAFETY: as promised; nothing switches here.
+    unsafe {
+        let r = &mut *(*(*t).block).rest;
+        let w = ((*t).id / 64) as usize;
+        let posts = &mut r.threads[w * 32..w * 32 + 32];
+        for (l, t) in posts.iter_mut().enumerate() {
+            if t.post.mask & WHOEVER == 0 {
+                t.post.mask |= 1 << l;
+            }
+        }
+        let mut left = u32::MAX;
+        while left != 0 {
+            let first = r.threads[w * 32 + left.trailing_zeros() as usize].post;
+            let same = each(left)
+                .filter(|l| {
+                    let p = &r.threads[w * 32 + l].post;
+                    p.mask == first.mask && p.code == first.code
+                })
+                .fold(0, |all, l| all | 1 << l);
+            compute(r, w, same, first.code);
+            left &= !same;
+        }
+    }
+}
+
 /// Computes if every living lane of the mask is there with the same mask and operation.
 fn try_mask(r: &mut Rest, w: usize, mask: u64, code: u32) -> bool {
     let warp = r.warps[w];
@@ -74,7 +110,7 @@ fn try_mask(r: &mut Rest, w: usize, mask: u64, code: u32) -> bool {
     if same {
         compute(r, w, lanes, code);
         r.warps[w].waiting &= !lanes;
-        r.warps[w].run |= lanes;
+        r.warps[w].run |= u64::from(lanes);
         r.moved();
     }
     same
@@ -110,7 +146,7 @@ pub fn gathered(r: &mut Rest, w: usize) -> bool {
     compute(r, w, lanes, first.code);
     let warp = &mut r.warps[w];
     warp.gathering &= !lanes;
-    warp.run |= lanes;
+    warp.run |= u64::from(lanes);
     warp.yields = 0;
     r.moved();
     true
@@ -159,7 +195,7 @@ fn compute(r: &mut Rest, w: usize, lanes: u32, code: u32) {
 
 /// The lane that `shfl` reads, and whether it is in range: the rule of the PTX manual. `operands` has `b` in its lower
 /// half and `c` in the upper one.
-fn source_lane(lane: u32, mode: u32, operands: u64) -> (u32, bool) {
+pub fn source_lane(lane: u32, mode: u32, operands: u64) -> (u32, bool) {
     let (b, c) = (operands as u32 & 31, (operands >> 32) as u32);
     let (clamp, segment) = (c & 31, c >> 8 & 31);
     let most = (lane & segment) | (clamp & !segment);

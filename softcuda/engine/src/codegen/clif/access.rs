@@ -56,7 +56,7 @@ impl Emit<'_> {
     }
 
     /// Register plus offset, in the register's own width, as 64 bits.
-    fn register_address(&mut self, r: Reg, offset: i64) -> Value {
+    pub fn register_address(&mut self, r: Reg, offset: i64) -> Value {
         let class = self.f.regs[r as usize];
         let v = self.get(r);
         let int = match class {

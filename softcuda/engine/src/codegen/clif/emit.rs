@@ -39,6 +39,19 @@ pub struct Emit<'a> {
     next_thread: Option<Block>,
     /// In a thread loop: `%tid.x`.
     tid_x: Option<Variable>,
+    /// How warp operations are emitted.
+    pub phase: Phase,
+}
+
+/// Which part of a warp operation is emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The lane brings its operands, waits for the others, and takes its result.
+    Whole,
+    /// The lane only leaves its operands.
+    Bring,
+    /// The lane only takes its result.
+    Take,
 }
 
 /// How a class is held.
@@ -60,43 +73,57 @@ pub fn flags() -> MemFlagsData {
 }
 
 /// Emits a whole function; `looped` makes it run all threads of the block.
-pub fn function(
-    clif: &Clif,
-    unit: &Unit,
-    f: &ir::Function,
+pub fn function<'a>(
+    clif: &'a Clif,
+    unit: &'a Unit<'a>,
+    f: &'a ir::Function,
     looped: bool,
-    into: &mut cranelift_codegen::ir::Function,
-    context: &mut FunctionBuilderContext,
+    into: &'a mut cranelift_codegen::ir::Function,
+    context: &'a mut FunctionBuilderContext,
     config: TargetFrontendConfig,
 ) {
-    let mut b = FunctionBuilder::new(into, context);
-    let entry = b.create_block();
-    b.append_block_params_for_function_params(entry);
-    b.switch_to_block(entry);
-    let p = b.block_params(entry).to_vec();
-    let regs = f.regs.iter().map(|c| b.declare_var(class_type(*c))).collect();
-    let carry = f.carries.then(|| b.declare_var(types::I8));
-    let block = b.ins().load(types::I64, flags(), p[0], offset_of!(Thread, block) as i32);
-    let mut e = Emit {
-        b,
-        clif,
-        unit,
-        f,
-        regs,
-        carry,
-        thread: p[0],
-        block,
-        args: p[1],
-        rets: p[2],
-        frame: p[3],
-        line: f.line,
-        sigs: HashMap::new(),
-        next_thread: None,
-        tid_x: None,
-    };
+    let mut e = Emit::new(clif, unit, f, into, context);
     e.body(looped);
     e.b.seal_all_blocks();
     e.b.finalize(config);
+}
+
+impl<'a> Emit<'a> {
+    /// A function at its entry.
+    pub fn new(
+        clif: &'a Clif,
+        unit: &'a Unit<'a>,
+        f: &'a ir::Function,
+        into: &'a mut cranelift_codegen::ir::Function,
+        context: &'a mut FunctionBuilderContext,
+    ) -> Emit<'a> {
+        let mut b = FunctionBuilder::new(into, context);
+        let entry = b.create_block();
+        b.append_block_params_for_function_params(entry);
+        b.switch_to_block(entry);
+        let p = b.block_params(entry).to_vec();
+        let regs = f.regs.iter().map(|c| b.declare_var(class_type(*c))).collect();
+        let carry = f.carries.then(|| b.declare_var(types::I8));
+        let block = b.ins().load(types::I64, flags(), p[0], offset_of!(Thread, block) as i32);
+        Emit {
+            b,
+            clif,
+            unit,
+            f,
+            regs,
+            carry,
+            thread: p[0],
+            block,
+            args: p[1],
+            rets: p[2],
+            frame: p[3],
+            line: f.line,
+            sigs: HashMap::new(),
+            next_thread: None,
+            tid_x: None,
+            phase: Phase::Whole,
+        }
+    }
 }
 
 impl Emit<'_> {
@@ -203,7 +230,7 @@ impl Emit<'_> {
         self.b.ins().icmp(IntCC::UnsignedLessThan, n, limit)
     }
 
-    fn inst(&mut self, inst: &Inst) {
+    pub fn inst(&mut self, inst: &Inst) {
         self.line = inst.line;
         let Some(guard) = inst.guard else { return self.op(&inst.op) };
         let (then, after) = (self.b.create_block(), self.b.create_block());
@@ -214,13 +241,13 @@ impl Emit<'_> {
         self.b.switch_to_block(after);
     }
 
-    fn guarded(&mut self, guard: Guard, then: Block, other: Block) {
+    pub fn guarded(&mut self, guard: Guard, then: Block, other: Block) {
         let p = self.get(guard.reg);
         let (then, other) = if guard.negated { (other, then) } else { (then, other) };
         self.b.ins().brif(p, then, &[], other, &[]);
     }
 
-    fn term(&mut self, term: &Term, blocks: &[Block]) {
+    pub fn term(&mut self, term: &Term, blocks: &[Block]) {
         match term {
             Term::Jump(t) => {
                 self.b.ins().jump(blocks[*t as usize], &[]);
@@ -247,7 +274,7 @@ impl Emit<'_> {
         }
     }
 
-    fn switch(&mut self, index: &Opd, targets: &[ir::BlockId], line: u32, blocks: &[Block]) {
+    pub fn switch(&mut self, index: &Opd, targets: &[ir::BlockId], line: u32, blocks: &[Block]) {
         let i = self.value(Ty::U32, index);
         let out = self.b.create_block();
         let pool = &mut self.b.func.dfg.value_lists;

@@ -288,7 +288,7 @@ impl Emit<'_> {
     }
 }
 
-fn float_cc(cmp: Cmp) -> FloatCC {
+pub fn float_cc(cmp: Cmp) -> FloatCC {
     match cmp {
         Cmp::Eq => FloatCC::Equal,
         // `ne` is false for NaN; `neu` is the one that is true.
@@ -308,7 +308,7 @@ fn float_cc(cmp: Cmp) -> FloatCC {
     }
 }
 
-fn int_cc(cmp: Cmp, signed: bool) -> IntCC {
+pub fn int_cc(cmp: Cmp, signed: bool) -> IntCC {
     match (cmp, signed) {
         (Cmp::Eq, _) => IntCC::Equal,
         (Cmp::Ne, _) => IntCC::NotEqual,

@@ -1,4 +1,4 @@
-//! The Cranelift code generator: scalar code, one thread at a time.
+//! The Cranelift code generator: scalar code, one thread at a time, and on top of it `vector`, a group of lanes at a time.
 //!
 //! `opt_level` is `none`: PTX comes optimised, and Cranelift's own hoisting makes unrolled kernels slower. All calls go
 //! through tables that the code finds in the block it is handed, so that the machine code has no relocations.
@@ -6,11 +6,16 @@
 mod access;
 mod call;
 mod convert;
+mod doors;
 mod emit;
 mod float;
 mod helper;
 mod int;
+mod vector;
 mod warp;
+
+pub use doors::{BEGIN, NEVER};
+pub use vector::takes;
 
 use super::{Fixup, Generator, Mode, Object, Unit};
 use cranelift_codegen::Context;
@@ -55,48 +60,88 @@ impl Clif {
     }
 }
 
+/// Machine code of several functions, one behind the other.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    entries: Vec<u32>,
+    fixups: Vec<Fixup>,
+    frame: u32,
+}
+
+impl Clif {
+    /// Compiles what `emit` makes and appends it; its stack frame.
+    fn append(
+        &self,
+        text: &mut Text,
+        name: &str,
+        emit: impl FnOnce(&mut cranelift_codegen::ir::Function),
+    ) -> Result<u32, String> {
+        let mut context = Context::new();
+        context.func.signature = Clif::signature();
+        emit(&mut context.func);
+        let compiled = context
+            .compile(&*self.isa, &mut ControlPlane::default())
+            .map_err(|e| format!("{name}: {}", e.inner))?;
+        text.bytes.resize(text.bytes.len().next_multiple_of(64), 0xcc);
+        let start = text.bytes.len() as u32;
+        text.entries.push(start);
+        text.bytes.extend_from_slice(compiled.code_buffer());
+        let frame = compiled.buffer.frame_layout().map_or(4096, |l| l.frame_to_fp_offset);
+        let relocs: Vec<_> =
+            compiled.buffer.relocs().iter().map(|r| (r.offset, r.kind, r.target.clone(), r.addend)).collect();
+        for (offset, kind, target, addend) in relocs {
+            let Some(var) = variable(&context.func, kind, &target) else {
+                return Err(format!("{name}: code needs {target:?}"));
+            };
+            text.fixups.push(Fixup { at: start + offset, var, addend });
+        }
+        Ok(frame)
+    }
+
+    /// The kernel as vectors, the functions, and the kernel's scalar version.
+    fn compile_groups(&self, unit: &Unit, text: &mut Text) -> Result<u32, String> {
+        let config = self.isa.frontend_config();
+        let setting =
+            vector::Setting { rows: unit.variant.rows, width: unit.variant.width, local: unit.local };
+        let plan = vector::Plan::new(unit, setting);
+        let name = &plan.f.name;
+        let mut builder = FunctionBuilderContext::new();
+        let group =
+            self.append(text, name, |into| vector::function(self, unit, &plan, into, &mut builder, config))?;
+        self.compile_functions(unit, 1, text)?;
+        let mut builder = FunctionBuilderContext::new();
+        let scalar =
+            self.append(text, name, |into| doors::function(self, unit, &plan, into, &mut builder, config))?;
+        text.frame = text.frame.max(scalar);
+        Ok(group)
+    }
+
+    /// The functions of the unit from the one numbered `first` on, one thread at a time.
+    fn compile_functions(&self, unit: &Unit, first: usize, text: &mut Text) -> Result<(), String> {
+        let mut builder = FunctionBuilderContext::new();
+        for (i, &number) in unit.reach.functions.iter().enumerate().skip(first) {
+            let f = &unit.program.functions[number as usize];
+            let looped = i == 0 && unit.variant.mode == Mode::ThreadLoop;
+            let config = self.isa.frontend_config();
+            let frame = self.append(text, &f.name, |into| {
+                emit::function(self, unit, f, looped, into, &mut builder, config);
+            })?;
+            text.frame = text.frame.max(frame);
+        }
+        Ok(())
+    }
+}
+
 impl Generator for Clif {
     fn compile(&self, unit: &Unit) -> Result<Object, String> {
-        let mut bytes: Vec<u8> = Vec::new();
-        let mut entries = Vec::new();
-        let mut fixups = Vec::new();
-        let mut frame = 0;
-        let mut builder_context = FunctionBuilderContext::new();
-        for (i, &number) in unit.reach.functions.iter().enumerate() {
-            let f = &unit.program.functions[number as usize];
-            let looped = i == 0 && unit.mode == Mode::ThreadLoop;
-            let mut context = Context::new();
-            context.func.signature = Clif::signature();
-            emit::function(
-                self,
-                unit,
-                f,
-                looped,
-                &mut context.func,
-                &mut builder_context,
-                self.isa.frontend_config(),
-            );
-            let compiled = context
-                .compile(&*self.isa, &mut ControlPlane::default())
-                .map_err(|e| format!("{}: {}", f.name, e.inner))?;
-            frame = frame.max(compiled.buffer.frame_layout().map_or(4096, |l| l.frame_to_fp_offset));
-            bytes.resize(bytes.len().next_multiple_of(64), 0xcc);
-            entries.push(bytes.len() as u32);
-            bytes.extend_from_slice(compiled.code_buffer());
-            let start = entries[i];
-            let relocs: Vec<_> = compiled
-                .buffer
-                .relocs()
-                .iter()
-                .map(|r| (r.offset, r.kind, r.target.clone(), r.addend))
-                .collect();
-            for (offset, kind, target, addend) in relocs {
-                let Some(var) = variable(&context.func, kind, &target) else {
-                    return Err(format!("{}: code needs {target:?}", f.name));
-                };
-                fixups.push(Fixup { at: start + offset, var, addend });
-            }
-        }
+        let mut text = Text::default();
+        let group_frame = if unit.variant.mode.groups() {
+            self.compile_groups(unit, &mut text)?
+        } else {
+            self.compile_functions(unit, 0, &mut text)?;
+            0
+        };
         let mut by_number = vec![0; unit.program.functions.len()];
         for (i, &n) in unit.reach.functions.iter().enumerate() {
             // Kernels do not check how deep they are, since nobody calls them.
@@ -104,7 +149,8 @@ impl Generator for Clif {
                 by_number[n as usize] = i as u32 + 1;
             }
         }
-        Ok(Object { mode: unit.mode, bytes, entries, by_number, frame, fixups })
+        let Text { bytes, entries, fixups, frame } = text;
+        Ok(Object { variant: unit.variant, bytes, entries, by_number, frame, group_frame, fixups })
     }
 
     fn identity(&self) -> String {

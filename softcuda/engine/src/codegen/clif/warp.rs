@@ -1,10 +1,12 @@
 //! Barriers and warp operations: all by helpers, which know who else is there.
 
-use super::emit::Emit;
+use super::emit::{Emit, Phase, flags};
 use crate::ir::{BarOp, Class, Opd, ReduxOp, Reg, ShflMode, Ty, VoteMode};
+use crate::runtime::context::Thread;
 use crate::runtime::helpers::Helper;
-use crate::runtime::warp::{self, Kind};
+use crate::runtime::warp::{self, Kind, Post};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
+use std::mem::offset_of;
 
 impl Emit<'_> {
     /// `kind` with a detail; without a mask the threads that happen to be there take part.
@@ -27,7 +29,16 @@ impl Emit<'_> {
         };
         let zero = self.imm(types::I64, 0);
         let args = [self.thread, code, mask, a.unwrap_or(zero), b.unwrap_or(zero)];
-        self.helper(Helper::Warp, &args, Some(types::I64))
+        match self.phase {
+            Phase::Whole => self.helper(Helper::Warp, &args, Some(types::I64)),
+            Phase::Bring => {
+                for (v, at) in args[1..].iter().zip(warp::POST_FIELDS) {
+                    self.b.ins().store(flags(), *v, self.thread, (offset_of!(Thread, post) + at) as i32);
+                }
+                zero
+            }
+            Phase::Take => self.thread_field(types::I64, offset_of!(Thread, post) + offset_of!(Post, result)),
+        }
     }
 
     /// Bit 32 of a result: its predicate.

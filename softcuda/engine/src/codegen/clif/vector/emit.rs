@@ -1,0 +1,437 @@
+//! The loop over groups, blocks and their ends: where lanes part and where they meet.
+
+use super::plan::Plan;
+use super::shape::Shape;
+use super::value::{Row, vector_type};
+use crate::codegen::clif::Clif;
+use crate::codegen::clif::doors::{BEGIN, NEVER, door};
+use crate::codegen::clif::emit::{Emit, flags};
+use crate::codegen::{Mode, Unit};
+use crate::ir::flow::RegSet;
+use crate::ir::passes::pure;
+use crate::ir::{BlockId, Guard, Inst, Op, Opd, Reg, Term, Ty};
+use crate::runtime::context::{Block as BlockContext, Thread};
+use crate::runtime::helpers::Helper;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{Block, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value, types};
+use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_frontend::{FunctionBuilderContext, Variable};
+use std::mem::offset_of;
+
+/// Bytes from one thread to the next one.
+pub const THREAD: i64 = size_of::<Thread>() as i64;
+
+/// The vector code of a kernel while it is emitted. Registers that do not differ are the scalar emitter's.
+pub struct Vector<'a> {
+    pub e: Emit<'a>,
+    pub plan: &'a Plan,
+    pub width: u32,
+    /// By register: its row of vectors, if it is one.
+    pub vars: Vec<Vec<Variable>>,
+    /// The running group, where groups have stacks of their own; the emitter is at its first lane.
+    pub group: Value,
+    pub slot: StackSlot,
+    pub blocks: Vec<Block>,
+    /// Where a group goes that has ended.
+    pub over: Block,
+}
+
+/// Emits the vector code of a kernel.
+pub fn function<'a>(
+    clif: &'a Clif,
+    unit: &'a Unit<'a>,
+    plan: &'a Plan,
+    into: &'a mut cranelift_codegen::ir::Function,
+    context: &'a mut FunctionBuilderContext,
+    config: TargetFrontendConfig,
+) {
+    let mut e = Emit::new(clif, unit, &plan.f, into, context);
+    let slot = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 16, 4));
+    let width = plan.setting.width;
+    let row = |(r, class): (usize, &crate::ir::Class)| match vector_type(*class) {
+        Some(t) if plan.differs(r as Reg) => {
+            (0..width / t.lane_count()).map(|_| e.b.declare_var(t)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let vars = plan.f.regs.iter().enumerate().map(row).collect();
+    let blocks = plan.f.blocks.iter().map(|_| e.b.create_block()).collect();
+    let over = e.b.create_block();
+    let group = e.thread;
+    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over };
+    v.body(unit.variant.mode);
+    v.e.b.func.sized_stack_slots[slot].size = plan.frame.size();
+    v.e.b.seal_all_blocks();
+    v.e.b.finalize(config);
+}
+
+/// Where the lanes of a group go when they part.
+enum Parting {
+    /// All to one block.
+    All(BlockId),
+    /// By a predicate.
+    Two { guard: Guard, then: BlockId, other: BlockId },
+}
+
+impl Vector<'_> {
+    fn body(&mut self, mode: Mode) {
+        match mode {
+            Mode::WarpLoop => self.group_loop(),
+            _ => {
+                self.e.thread = self.e.thread_field(types::I64, offset_of!(Thread, first));
+                self.e.b.ins().jump(self.blocks[0], &[]);
+                self.e.b.switch_to_block(self.over);
+                self.e.b.ins().return_(&[]);
+            }
+        }
+        for b in 0..self.plan.f.blocks.len() {
+            self.e.b.switch_to_block(self.blocks[b]);
+            self.checks(b as BlockId);
+            let source = &self.plan.f.blocks[b];
+            if self.plan.leave[b] {
+                self.leave(b as BlockId);
+                continue;
+            }
+            for inst in &source.insts {
+                self.inst(inst);
+            }
+            self.term(b as BlockId, &source.term);
+        }
+    }
+
+    /// All groups of the block one after the other; threads that fill no group run by themselves.
+    fn group_loop(&mut self) {
+        let [head, full, rest, lane, out] = std::array::from_fn(|_| self.e.b.create_block());
+        let step = i64::from(self.plan.setting.local);
+        let threads = self.e.block_field(types::I32, offset_of!(BlockContext, threads));
+        let threads = self.e.b.ins().uextend(types::I64, threads);
+        let [thread, frame, left] = std::array::from_fn(|_| self.e.b.append_block_param(head, types::I64));
+        let first = [self.e.thread.into(), self.e.frame.into(), threads.into()];
+        self.e.b.ins().jump(head, &first);
+
+        self.e.b.switch_to_block(head);
+        let width = self.e.imm(types::I64, i64::from(self.width));
+        let p = self.e.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, left, width);
+        self.e.b.ins().brif(p, full, &[], rest, &[thread.into(), frame.into(), left.into()]);
+        self.e.b.switch_to_block(full);
+        self.e.b.ins().jump(self.blocks[0], &[]);
+
+        self.e.b.switch_to_block(self.over);
+        let one = self.e.imm(types::I64, 1);
+        let (n, bytes) = (self.e.imm(types::I64, i64::from(self.width)), i64::from(self.width));
+        let next = [self.step(thread, one, THREAD * bytes), self.step(frame, one, step * bytes)];
+        let fewer = self.e.b.ins().isub(left, n);
+        self.e.b.ins().jump(head, &[next[0].into(), next[1].into(), fewer.into()]);
+
+        let [t, f, l] = std::array::from_fn(|_| self.e.b.append_block_param(rest, types::I64));
+        self.e.b.switch_to_block(rest);
+        self.e.b.ins().brif(l, lane, &[], out, &[]);
+        self.e.b.switch_to_block(lane);
+        let start = self.e.imm(types::I32, i64::from(BEGIN));
+        self.run_lane(t, f, start, NEVER);
+        let one = self.e.imm(types::I64, 1);
+        let next = [self.step(t, one, THREAD), self.step(f, one, step)];
+        let fewer = self.e.b.ins().isub(l, one);
+        self.e.b.ins().jump(rest, &[next[0].into(), next[1].into(), fewer.into()]);
+
+        self.e.b.switch_to_block(out);
+        self.e.b.ins().return_(&[]);
+        // The body belongs to the group that the loop is at.
+        (self.e.thread, self.e.frame) = (thread, frame);
+    }
+
+    /// Runs the scalar version for one thread.
+    fn run_lane(&mut self, thread: Value, frame: Value, start: Value, until: u32) {
+        let until = self.e.imm(types::I32, i64::from(until));
+        self.e.b.ins().store(flags(), start, thread, offset_of!(Thread, start) as i32);
+        self.e.b.ins().store(flags(), until, thread, offset_of!(Thread, until) as i32);
+        let f = self.scalar_code();
+        let base = self.frame_base();
+        let outside = std::mem::replace(&mut self.e.thread, thread);
+        let args = self.e.args;
+        self.e.enter(f, args, base, frame);
+        self.e.thread = outside;
+    }
+
+    /// The entry of the scalar version, which follows the functions.
+    fn scalar_code(&mut self) -> Value {
+        let table = self.e.block_field(types::I64, offset_of!(BlockContext, functions));
+        let at = 8 * self.e.unit.reach.functions.len() as i32;
+        self.e.b.ins().load(types::I64, flags(), table, at)
+    }
+
+    /// Values that would wrap within the group are not what their shapes say: such a group ends in scalar code.
+    fn checks(&mut self, b: BlockId) {
+        for (r, signed) in &self.plan.checks[b as usize] {
+            let Shape::Affine(stride) = self.plan.shapes[*r as usize] else { continue };
+            let class = self.class(*r);
+            let v = self.e.get(*r);
+            let v = self.e.fit(v, class, crate::ir::Class::I32, false);
+            let span = (stride as i32).wrapping_mul(self.width as i32 - 1);
+            let far = i64::from(stride as i32) * (i64::from(self.width) - 1);
+            let add = self.e.imm(types::I32, i64::from(span));
+            let last = self.e.b.ins().iadd(v, add);
+            let wide = |e: &mut Emit, v| {
+                if *signed { e.b.ins().sextend(types::I64, v) } else { e.b.ins().uextend(types::I64, v) }
+            };
+            let (first, last) = (wide(&mut self.e, v), wide(&mut self.e, last));
+            let far = self.e.imm(types::I64, far);
+            let want = self.e.b.ins().iadd(first, far);
+            let wraps = self.e.b.ins().icmp(IntCC::NotEqual, last, want);
+            let (cold, on) = (self.e.b.create_block(), self.e.b.create_block());
+            self.e.b.set_cold_block(cold);
+            self.e.b.ins().brif(wraps, cold, &[], on, &[]);
+            self.e.b.switch_to_block(cold);
+            self.part(&Parting::All(b), self.plan.flow.exit());
+            self.e.b.switch_to_block(on);
+        }
+    }
+
+    fn leave(&mut self, b: BlockId) {
+        self.part(&Parting::All(b), self.plan.flow.post[b as usize]);
+    }
+
+    fn inst(&mut self, inst: &Inst) {
+        self.e.line = inst.line;
+        let apart = inst.guard.is_some_and(|g| self.plan.parts(g));
+        if self.waits_together(inst) {
+            return;
+        }
+        if !apart && self.once(inst) {
+            return;
+        }
+        if !apart && let Some(guard) = inst.guard {
+            // All lanes, or none.
+            let (then, after) = (self.e.b.create_block(), self.e.b.create_block());
+            self.e.guarded(guard, then, after);
+            self.e.b.switch_to_block(then);
+            let plain = Inst { guard: None, line: inst.line, op: inst.op.clone() };
+            self.plain(&plain);
+            self.e.b.ins().jump(after, &[]);
+            self.e.b.switch_to_block(after);
+            return;
+        }
+        if !apart {
+            return self.plain(inst);
+        }
+        match inst.guard {
+            Some(guard) if pure(&inst.op) => self.masked(guard, inst),
+            _ => self.lanes(inst),
+        }
+    }
+
+    /// An operation that scalar code does for all lanes at once. Whether it was one.
+    fn once(&mut self, inst: &Inst) -> bool {
+        let shapes = self.plan.shapes();
+        let uniform = |ty, o: &Opd| shapes.operand(ty, o).uniform();
+        let once = match &inst.op {
+            Op::St { ty, a, addr, .. } => shapes.address(addr).uniform() && a.iter().all(|o| uniform(*ty, o)),
+            Op::Fence | Op::Trap | Op::Nop | Op::Nanosleep => true,
+            op => {
+                let (mut any, mut all) = (false, true);
+                let raw = shapes.raw(op);
+                op.dests(&mut |d| {
+                    any = true;
+                    all &= raw.uniform() || shapes.result(op, d) != Shape::Lanes;
+                });
+                any && all
+            }
+        };
+        if !once {
+            return false;
+        }
+        let stride = match shapes.raw(&inst.op) {
+            Shape::Affine(s) => s,
+            _ => 0,
+        };
+        let mut apart = Vec::new();
+        inst.op.dests(&mut |d| apart.extend(self.differs(d).then_some(d)));
+        let after = inst.guard.map(|guard| {
+            let (then, after) = (self.e.b.create_block(), self.e.b.create_block());
+            self.e.guarded(guard, then, after);
+            self.e.b.switch_to_block(then);
+            after
+        });
+        self.e.op(&inst.op);
+        for d in apart {
+            self.widen_result(d, stride);
+        }
+        if let Some(after) = after {
+            self.e.b.ins().jump(after, &[]);
+            self.e.b.switch_to_block(after);
+        }
+        true
+    }
+
+    /// An operation of all lanes.
+    fn plain(&mut self, inst: &Inst) {
+        if self.access(inst) {
+            return;
+        }
+        match self.form(&inst.op) {
+            Some(results) => results.into_iter().for_each(|(r, row)| self.define(r, &row)),
+            None => self.lanes(inst),
+        }
+    }
+
+    /// An operation without side effects of some lanes.
+    fn masked(&mut self, guard: Guard, inst: &Inst) {
+        let Some(results) = self.form(&inst.op) else { return self.lanes(inst) };
+        let Some(mask) = self.guard_mask(guard) else { return self.lanes(inst) };
+        for (r, new) in results {
+            let (Some(old), Some(t)) = (self.row(r), vector_type(self.class(r))) else { continue };
+            let row = self.choose(&mask, t, &new, &old);
+            self.define(r, &row);
+        }
+    }
+
+    /// Lanes where the guard holds.
+    pub fn guard_mask(&mut self, guard: Guard) -> Option<Row> {
+        let row = self.operand(Ty::Pred, &Opd::Reg(guard.reg))?;
+        if !guard.negated {
+            return Some(row);
+        }
+        Some(row.into_iter().map(|v| self.e.b.ins().bnot(v)).collect())
+    }
+
+    fn term(&mut self, b: BlockId, term: &Term) {
+        let until = self.plan.flow.post[b as usize];
+        match term {
+            Term::Jump(t) => {
+                self.e.b.ins().jump(self.blocks[*t as usize], &[]);
+            }
+            Term::Ret | Term::Exit => {
+                self.e.b.ins().jump(self.over, &[]);
+            }
+            Term::Branch { guard, then, other } if self.plan.parts(*guard) => {
+                self.branch(*guard, *then, *other, until);
+            }
+            Term::Branch { guard, then, other } => {
+                self.e.guarded(*guard, self.blocks[*then as usize], self.blocks[*other as usize]);
+            }
+            Term::Switch { index, targets, line } => {
+                if self.plan.shapes().operand(Ty::U32, index).uniform() {
+                    let blocks = self.blocks.clone();
+                    self.e.switch(index, targets, *line, &blocks);
+                } else {
+                    self.part(&Parting::All(b), until);
+                }
+            }
+        }
+    }
+
+    /// All, none, or some.
+    fn branch(&mut self, guard: Guard, then: BlockId, other: BlockId, until: BlockId) {
+        if then == other {
+            self.e.b.ins().jump(self.blocks[then as usize], &[]);
+            return;
+        }
+        let Some(mask) = self.row(guard.reg) else { return };
+        let fold = |v: &mut Self, and: bool| {
+            let mut all = mask[0];
+            for m in &mask[1..] {
+                all = if and { v.e.b.ins().band(all, *m) } else { v.e.b.ins().bor(all, *m) };
+            }
+            v.e.b.ins().vhigh_bits(types::I32, all)
+        };
+        let (some, some_not, mixed) =
+            (self.e.b.create_block(), self.e.b.create_block(), self.e.b.create_block());
+        self.e.b.set_cold_block(mixed);
+        let (yes, no) = if guard.negated { (other, then) } else { (then, other) };
+        let any = fold(self, false);
+        self.e.b.ins().brif(any, some, &[], self.blocks[no as usize], &[]);
+        self.e.b.switch_to_block(some);
+        let all = fold(self, true);
+        let full = self.e.imm(types::I32, 15);
+        let p = self.e.b.ins().icmp(IntCC::Equal, all, full);
+        self.e.b.ins().brif(p, self.blocks[yes as usize], &[], some_not, &[]);
+        self.e.b.switch_to_block(some_not);
+        self.e.b.ins().jump(mixed, &[]);
+        self.e.b.switch_to_block(mixed);
+        self.part(&Parting::Two { guard, then, other }, until);
+    }
+
+    /// Lets each lane go its own way until they meet, and goes on with all of them.
+    fn part(&mut self, parting: &Parting, until: BlockId) {
+        let from = match parting {
+            Parting::All(b) => vec![*b],
+            Parting::Two { then, other, .. } => vec![*then, *other],
+        };
+        let mut live = RegSet::new(self.plan.f.regs.len());
+        for b in &from {
+            if let Some(l) = self.plan.flow.live.get(*b as usize) {
+                live.add(l);
+            }
+        }
+        if let Parting::Two { guard, .. } = parting {
+            live.insert(guard.reg);
+        }
+        for r in live.iter() {
+            self.spill(r);
+        }
+        let changed = self.plan.changed(&from, until);
+        // Lanes put there what they have; they must have a place.
+        for r in &changed {
+            let _ = self.place(*r);
+        }
+        let stop = if until == self.plan.flow.exit() { NEVER } else { door(until) };
+        if self.e.unit.variant.mode == Mode::WarpFibers && self.plan.region_waits(&from, until) {
+            self.part_as_fibers(parting, stop);
+        } else {
+            self.part_in_turn(parting, stop);
+        }
+        if stop == NEVER {
+            self.e.b.ins().jump(self.over, &[]);
+            return;
+        }
+        for r in changed {
+            self.reload(r);
+        }
+        self.e.b.ins().jump(self.blocks[until as usize], &[]);
+    }
+
+    /// One lane after the other: none of them can wait.
+    fn part_in_turn(&mut self, parting: &Parting, until: u32) {
+        let base = self.frame_base();
+        let lane = self.begin_lanes();
+        let (thread, frame) = (self.e.thread, self.e.frame);
+        let start = match parting {
+            Parting::All(b) => self.e.imm(types::I32, i64::from(door(*b))),
+            Parting::Two { guard, then, other } => {
+                let at = self.place(guard.reg);
+                let p = self.e.take_lane(base, lane.number, at, crate::ir::Class::Pred);
+                let (yes, no) = if guard.negated { (other, then) } else { (then, other) };
+                let (yes, no) = (
+                    self.e.imm(types::I32, i64::from(door(*yes))),
+                    self.e.imm(types::I32, i64::from(door(*no))),
+                );
+                self.e.b.ins().select(p, yes, no)
+            }
+        };
+        let (run, next) = (self.e.b.create_block(), self.e.b.create_block());
+        let stop = self.e.imm(types::I32, i64::from(until));
+        let there = self.e.b.ins().icmp(IntCC::Equal, start, stop);
+        self.e.b.ins().brif(there, next, &[], run, &[]);
+        self.e.b.switch_to_block(run);
+        self.run_lane(thread, frame, start, until);
+        self.e.b.ins().jump(next, &[]);
+        self.e.b.switch_to_block(next);
+        self.end_lanes(lane);
+    }
+
+    /// Each lane on a stack of its own, since lanes may wait for each other or for other groups.
+    fn part_as_fibers(&mut self, parting: &Parting, until: u32) {
+        let (bits, yes, no) = match parting {
+            Parting::All(b) => (self.e.imm(types::I32, -1), *b, *b),
+            Parting::Two { guard, then, other } => {
+                let mask = self.row(guard.reg).unwrap_or_default();
+                let bits = self.bits(&mask);
+                if guard.negated { (bits, *other, *then) } else { (bits, *then, *other) }
+            }
+        };
+        let base = self.frame_base();
+        let numbers = [door(yes), door(no), until].map(|n| self.e.imm(types::I32, i64::from(n)));
+        let args = [self.group, base, bits, numbers[0], numbers[1], numbers[2]];
+        self.e.helper(Helper::Part, &args, None);
+    }
+}

@@ -1,0 +1,33 @@
+//! A group of threads as vectors: every register that differs over the lanes is a row of 128-bit vectors, all lanes always take
+//! part, and where they would go different ways each of them runs the scalar version (`super::doors`) until they meet again.
+//!
+//! * [`shape`]: which registers are the same in all lanes, or lane 0's value plus a multiple of the lane, or anything;
+//! * [`plan`]: where scalar code begins and stops, and where registers lie meanwhile;
+//! * [`emit`]: the loop over groups, branches, parting and meeting;
+//! * [`value`], [`ops`], [`memory`]: registers as vectors, and the operations that have a vector form;
+//! * [`lanes`]: all other operations, lane by lane through the scalar emitter;
+//! * [`warp`]: barriers, and operations among the lanes.
+
+mod emit;
+mod lanes;
+mod memory;
+mod ops;
+mod plan;
+mod shape;
+mod value;
+mod warp;
+
+pub use emit::function;
+pub use plan::{Doors, Frame, Plan};
+pub use shape::{Setting, Shape};
+
+use crate::ir::passes::Reach;
+use crate::ir::{Program, Term};
+
+/// Whether vector code can be made of a kernel; else it runs one thread at a time.
+pub fn takes(program: &Program, reach: &Reach) -> bool {
+    let functions = || reach.functions.iter().map(|f| &program.functions[*f as usize]);
+    // The carry flag is not kept by lane, and an `exit` inside of a function leaves no lane to meet.
+    !functions().next().is_none_or(|kernel| kernel.carries)
+        && functions().skip(1).all(|f| !f.blocks.iter().any(|b| b.term == Term::Exit))
+}

@@ -1,0 +1,297 @@
+//! What is known of a kernel before its vector code is made: blocks cut so that scalar code can begin wherever the lanes
+//! may have to part, the shapes of its registers, and where they live while scalar code runs.
+
+use super::shape::{self, Setting, Shape, Shapes};
+use crate::codegen::Unit;
+use crate::ir::flow::{Flow, RegSet, region};
+use crate::ir::passes::{successors, waits};
+use crate::ir::{BlockId, Callee, Class, Function, Guard, Inst, Op, Opd, Program, Reg, Term};
+use std::cell::{Cell, RefCell};
+
+/// A kernel made ready.
+pub struct Plan {
+    pub f: Function,
+    pub flow: Flow,
+    pub shapes: Vec<Shape>,
+    pub setting: Setting,
+    /// By block: all its lanes run it in scalar code, each by itself.
+    pub leave: Vec<bool>,
+    /// By block: registers of 32 bits that must not wrap within the group, or it ends in scalar code; and whether they are
+    /// signed.
+    pub checks: Vec<Vec<(Reg, bool)>>,
+    /// By function of the program: whether it may have to wait for other threads.
+    waiting: Vec<bool>,
+    pub frame: Frame,
+}
+
+impl Plan {
+    pub fn new(unit: &Unit, setting: Setting) -> Plan {
+        let program = unit.program;
+        let waiting = waiting_functions(program, &unit.reach.functions);
+        let mut f = program.functions[unit.reach.functions[0] as usize].clone();
+        let leave = isolate(&mut f, &waiting);
+        let flow = Flow::new(&f);
+        let shapes = shape::registers(&f, &flow, setting, &leave);
+        let (checks, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
+        let flow = Flow::new(&f);
+        let frame = Frame::new(f.regs.len());
+        Plan { f, flow, shapes, setting, leave, checks, waiting, frame }
+    }
+
+    pub fn shapes(&self) -> Shapes<'_> {
+        Shapes { f: &self.f, setting: self.setting, regs: &self.shapes }
+    }
+
+    /// Whether a register may differ in any way over the lanes.
+    pub fn differs(&self, r: Reg) -> bool {
+        self.shapes[r as usize] == Shape::Lanes
+    }
+
+    /// Whether a thread may have to wait for another one on the way to `until`.
+    pub fn region_waits(&self, from: &[BlockId], until: BlockId) -> bool {
+        let blocks = region(&self.f, from, until);
+        let mut insts = blocks.iter().flat_map(|b| &self.f.blocks[*b as usize].insts);
+        insts.any(|i| waits(&i.op) || call_waits(&i.op, &self.waiting))
+    }
+
+    /// Registers that lanes may have written on the way to `until`, and that are read there.
+    pub fn changed(&self, from: &[BlockId], until: BlockId) -> Vec<Reg> {
+        let Some(live) = self.flow.live.get(until as usize) else { return Vec::new() };
+        let mut out = RegSet::new(self.f.regs.len());
+        for b in region(&self.f, from, until) {
+            for inst in &self.f.blocks[b as usize].insts {
+                inst.op.dests(&mut |r| {
+                    if live.contains(r) && self.differs(r) {
+                        out.insert(r);
+                    }
+                });
+            }
+        }
+        out.iter().collect()
+    }
+}
+
+/// Where registers lie while scalar code runs: `[register][lane]`, places given as they are asked for.
+pub struct Frame {
+    places: RefCell<Vec<Option<u32>>>,
+    size: Cell<u32>,
+}
+
+impl Frame {
+    fn new(registers: usize) -> Frame {
+        Frame { places: RefCell::new(vec![None; registers]), size: Cell::new(0) }
+    }
+
+    /// Bytes of one lane's value: predicates are masks of 32 bits.
+    pub fn lane_bytes(class: Class) -> u32 {
+        if class == Class::Pred { 4 } else { class.bits() / 8 }
+    }
+
+    /// The place of a register, if it has one.
+    pub fn known(&self, r: Reg) -> Option<u32> {
+        self.places.borrow()[r as usize]
+    }
+
+    /// The place of a register.
+    pub fn place(&self, r: Reg, class: Class, width: u32) -> u32 {
+        let mut places = self.places.borrow_mut();
+        *places[r as usize].get_or_insert_with(|| {
+            let at = self.size.get();
+            self.size.set(at + (Self::lane_bytes(class) * width).next_multiple_of(16));
+            at
+        })
+    }
+
+    pub fn size(&self) -> u32 {
+        self.size.get().max(16)
+    }
+}
+
+/// Whether vector code can run an operation by which threads wait for each other.
+fn handled(op: &Op) -> bool {
+    match op {
+        Op::Bar { id, count, .. } => {
+            let fixed = |o: &Opd| matches!(o, Opd::Imm(_));
+            fixed(id) && count.as_ref().is_none_or(fixed)
+        }
+        Op::Shfl { .. }
+        | Op::Vote { .. }
+        | Op::Match { .. }
+        | Op::Redux { .. }
+        | Op::ActiveMask { .. }
+        | Op::Elect { .. }
+        | Op::BarWarp { .. }
+        | Op::Yield => true,
+        _ => false,
+    }
+}
+
+fn call_waits(op: &Op, waiting: &[bool]) -> bool {
+    match op {
+        Op::Call { callee: Callee::Function(g), .. } => waiting[*g as usize],
+        Op::Call { callee: Callee::Pointer(_), .. } => waiting.contains(&true),
+        _ => false,
+    }
+}
+
+/// Only functions are asked for that the kernel can reach; the kernel itself is the first.
+fn waiting_functions(p: &Program, reached: &[u32]) -> Vec<bool> {
+    let mut out = vec![false; p.functions.len()];
+    let mut again = true;
+    while again {
+        again = false;
+        for &g in &reached[1..] {
+            let mut insts = p.functions[g as usize].blocks.iter().flat_map(|b| &b.insts);
+            if !out[g as usize] && insts.any(|i| waits(&i.op) || call_waits(&i.op, &out)) {
+                out[g as usize] = true;
+                again = true;
+            }
+        }
+    }
+    out
+}
+
+/// A new block at the end, for the rest of another one.
+fn push(f: &mut Function, insts: Vec<Inst>, term: Term) -> BlockId {
+    f.blocks.push(crate::ir::Block { insts, term });
+    f.blocks.len() as BlockId - 1
+}
+
+/// Cuts blocks so that an operation that vector code leaves to the lanes, and each indexed branch, is alone in its block, and
+/// that waiting operations have no guard but a branch around them.
+fn isolate(f: &mut Function, waiting: &[bool]) -> Vec<bool> {
+    let mut leave = vec![false; f.blocks.len()];
+    let mut b = 0;
+    while b < f.blocks.len() {
+        let alone = |i: &Inst| (waits(&i.op) && !handled(&i.op)) || call_waits(&i.op, waiting);
+        let block = &mut f.blocks[b];
+        let at = block.insts.iter().position(|i| alone(i) || (i.guard.is_some() && waits(&i.op)));
+        let Some(at) = at else {
+            if matches!(block.term, Term::Switch { index: Opd::Reg(_) | Opd::Special(_), .. })
+                && !block.insts.is_empty()
+            {
+                let term = std::mem::replace(&mut block.term, Term::Ret);
+                let rest = push(f, Vec::new(), term);
+                f.blocks[b].term = Term::Jump(rest);
+                leave.push(false);
+            }
+            b += 1;
+            continue;
+        };
+        if at > 0 {
+            let tail = block.insts.split_off(at);
+            let term = std::mem::replace(&mut block.term, Term::Ret);
+            let rest = push(f, tail, term);
+            f.blocks[b].term = Term::Jump(rest);
+            leave.push(false);
+            b += 1;
+            continue;
+        }
+        let tail = block.insts.split_off(1);
+        let term = std::mem::replace(&mut block.term, Term::Ret);
+        if let Some(guard) = block.insts[0].guard.take() {
+            let mut inst = block.insts.remove(0);
+            inst.guard = None;
+            let rest = push(f, tail, term);
+            let then = push(f, vec![inst], Term::Jump(rest));
+            f.blocks[b].term = Term::Branch { guard, then, other: rest };
+            leave.extend([false, false]);
+        } else {
+            leave[b] = alone(&block.insts[0]);
+            let rest = push(f, tail, term);
+            f.blocks[b].term = Term::Jump(rest);
+            leave.push(false);
+        }
+        b += 1;
+    }
+    leave
+}
+
+/// Cuts blocks before each operation that widens an affine value, once for each value of a register.
+fn cut_at_checks(
+    f: &mut Function,
+    setting: Setting,
+    regs: &[Shape],
+    mut leave: Vec<bool>,
+) -> (Vec<Vec<(Reg, bool)>>, Vec<bool>) {
+    let mut checks = vec![Vec::new(); f.blocks.len()];
+    let mut b = 0;
+    while b < f.blocks.len() {
+        let mut known: Vec<(Reg, bool)> = checks[b].clone();
+        let mut cut = None;
+        for (i, inst) in f.blocks[b].insts.iter().enumerate() {
+            let check = Shapes { f, setting, regs }.widens(&inst.op);
+            let apart = inst.guard.is_some_and(|g| !regs[g.reg as usize].uniform());
+            if let Some(c) = check
+                && !apart
+                && !known.contains(&c)
+            {
+                cut = Some((i, c));
+                break;
+            }
+            inst.op.dests(&mut |r| known.retain(|k| k.0 != r));
+        }
+        let Some((i, check)) = cut else {
+            b += 1;
+            continue;
+        };
+        if i == 0 {
+            checks[b].push(check);
+            continue;
+        }
+        let tail = f.blocks[b].insts.split_off(i);
+        let term = std::mem::replace(&mut f.blocks[b].term, Term::Ret);
+        let rest = push(f, tail, term);
+        f.blocks[b].term = Term::Jump(rest);
+        known.retain(|k| k.0 != check.0);
+        known.push(check);
+        checks.push(vec![check]);
+        leave.push(false);
+        b += 1;
+    }
+    (checks, leave)
+}
+
+/// Blocks at which scalar code may have to begin or to stop.
+pub struct Doors {
+    pub entries: Vec<BlockId>,
+    pub stops: Vec<BlockId>,
+}
+
+impl Plan {
+    pub fn doors(&self) -> Doors {
+        let n = self.f.blocks.len();
+        let (mut entry, mut stop) = (vec![false; n], vec![false; n]);
+        entry[0] = true;
+        for b in 0..n {
+            let term = &self.f.blocks[b].term;
+            if self.leave[b] || !self.checks[b].is_empty() {
+                entry[b] = true;
+            }
+            let parts = match term {
+                Term::Branch { guard, .. } => self.parts(*guard),
+                Term::Switch { index, .. } => {
+                    let apart = !self.shapes().operand(crate::ir::Ty::U32, index).uniform();
+                    entry[b] |= apart;
+                    apart
+                }
+                _ => false,
+            };
+            if parts && matches!(term, Term::Branch { .. }) {
+                successors(&self.f, b as BlockId).iter().for_each(|s| entry[*s as usize] = true);
+            }
+            let post = self.flow.post[b] as usize;
+            if (parts || self.leave[b]) && post < n {
+                stop[post] = true;
+                // Lanes may have to go on from there without the others.
+                entry[post] = true;
+            }
+        }
+        let list = |v: Vec<bool>| (0..n as BlockId).filter(|b| v[*b as usize]).collect();
+        Doors { entries: list(entry), stops: list(stop) }
+    }
+
+    pub fn parts(&self, guard: Guard) -> bool {
+        !self.shapes[guard.reg as usize].uniform()
+    }
+}
