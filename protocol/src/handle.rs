@@ -81,11 +81,13 @@ pub struct Handle {
 
 impl Handle {
     /// The 64-bit value that stands on the wire and that the program sees.
+    #[inline]
     pub const fn to_bits(self) -> u64 {
         self.index as u64 | (self.generation as u64) << 32
     }
 
     /// A handle from its 64-bit value; `None` if no handle has that value.
+    #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         let handle = Self { index: bits as u32, generation: (bits >> 32) as u32 };
         if handle.generation == 0 { None } else { Some(handle) }

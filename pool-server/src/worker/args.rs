@@ -23,6 +23,8 @@ pub struct Decode<'d, 'b> {
     pub cx: &'d mut Cx,
     /// What the record creates, so that a failure can be noted on it.
     pub fresh: &'d mut Option<Fresh>,
+    /// Bits of words that had no room in their values: none in an honest record. Looked at once, when all is decoded.
+    pub excess: &'d mut u64,
 }
 
 /// What a call waits for.
@@ -42,6 +44,8 @@ pub trait ServerArg {
     type Held<'b>;
     /// What a hand-written body gets.
     type Lent<'h>;
+    /// 64-bit words that it has in a record at the least.
+    const WORDS: usize = 1;
     /// Takes the parameter from the record.
     fn take<'b>(decode: &mut Decode<'_, 'b>) -> Result<Self::Held<'b>, Fail>;
     /// Hands it to a body.
@@ -122,13 +126,20 @@ pub trait NativeArg: ServerArg {
 
 /// Inputs that are copied as they are.
 macro_rules! plain_inputs {
-    ($($kind:ty => $t:ty;)*) => {$(
+    (unsigned $decode:ident $t:ty) => {{
+        let word = $decode.from.word()?;
+        let value = word as $t;
+        *$decode.excess |= word ^ value as u64;
+        Ok(value)
+    }};
+    (other $decode:ident $t:ty) => { Ok(<$t as Wire>::get($decode.from)?) };
+    ($($way:ident $kind:ty => $t:ty;)*) => {$(
         impl ServerArg for $kind {
             type Held<'b> = $t;
             type Lent<'h> = $t;
-            #[inline]
+            #[inline(always)]
             fn take(decode: &mut Decode<'_, '_>) -> Result<$t, Fail> {
-                Ok(<$t as Wire>::get(decode.from)?)
+                plain_inputs!($way decode $t)
             }
             #[inline]
             fn lend(held: &mut $t) -> $t {
@@ -146,17 +157,17 @@ macro_rules! plain_inputs {
 }
 
 plain_inputs! {
-    u8 => u8;
-    u16 => u16;
-    u32 => u32;
-    i32 => i32;
-    u64 => u64;
-    usize => usize;
-    f32 => f32;
-    DevicePtr => u64;
-    Elements<2> => u64;
-    Elements<4> => u64;
-    Pitch => usize;
+    unsigned u8 => u8;
+    unsigned u16 => u16;
+    unsigned u32 => u32;
+    other i32 => i32;
+    unsigned u64 => u64;
+    unsigned usize => usize;
+    other f32 => f32;
+    unsigned DevicePtr => u64;
+    unsigned Elements<2> => u64;
+    unsigned Elements<4> => u64;
+    unsigned Pitch => usize;
 }
 
 impl<const FIRST: u32, const LAST: u32> ServerArg for Within<FIRST, LAST> {
@@ -209,7 +220,7 @@ macro_rules! objects {
         impl ServerArg for $kind {
             type Held<'b> = Found<$kind>;
             type Lent<'h> = &'h Found<$kind>;
-            #[inline]
+            #[inline(always)]
             fn take<'b>(decode: &mut Decode<'_, 'b>) -> Result<Found<$kind>, Fail> {
                 let handle = u64::get(decode.from)?;
                 decode.cx.find::<$kind>(handle)
@@ -327,6 +338,7 @@ macro_rules! outputs {
         impl<T: Plain> ServerArg for $kind<T> {
             type Held<'b> = T;
             type Lent<'h> = &'h mut T;
+            const WORDS: usize = 0;
             #[inline]
             fn take(_: &mut Decode<'_, '_>) -> Result<T, Fail> {
                 Ok(T::default())
@@ -381,7 +393,7 @@ impl ServerArg for Str {
 impl ServerArg for Value<Vec<u8>> {
     type Held<'b> = Cow<'b, [u8]>;
     type Lent<'h> = &'h [u8];
-    #[inline]
+    #[inline(always)]
     fn take<'b>(decode: &mut Decode<'_, 'b>) -> Result<Cow<'b, [u8]>, Fail> {
         let length = usize::get(decode.from)?;
         Ok(Cow::Borrowed(decode.from.bytes(length)?))
@@ -406,6 +418,7 @@ impl ServerArg for Value<String> {
 impl<T: Wire + Default + 'static> ServerArg for Back<T> {
     type Held<'b> = T;
     type Lent<'h> = &'h mut T;
+    const WORDS: usize = 0;
     fn take(_: &mut Decode<'_, '_>) -> Result<T, Fail> {
         Ok(T::default())
     }
@@ -465,6 +478,7 @@ impl ServerArg for BulkIn {
 impl ServerArg for BulkOut {
     type Held<'b> = BulkTarget;
     type Lent<'h> = &'h mut BulkTarget;
+    const WORDS: usize = 0;
     fn take(decode: &mut Decode<'_, '_>) -> Result<BulkTarget, Fail> {
         Ok(BulkTarget::new(decode.cx.call.chunk_down))
     }

@@ -1,49 +1,57 @@
 //! What one thread of the worker works with while it carries out a call.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpupool_protocol::api::kinds::{Context, Stream};
+use gpupool_protocol::api::kinds::{Context, Function, Stream};
 use gpupool_protocol::wire::Head;
 
 use super::answer::Answer;
 use super::code::{Code, Fail};
-use super::objects::{ContextState, Entry, Found, Fresh, Life, Object};
+use super::objects::{ContextState, Entry, Found, Fresh, Life, Memos, Object};
 use super::session::Session;
 
-/// The header of the call that is being carried out.
+/// The call that is being carried out: its header, and where it stands.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// Its number in the call list.
-    pub number: u16,
-    /// The client's thread.
-    pub lane: u32,
-    /// The handle of that thread's current context, or 0.
-    pub context: u64,
-    /// Where the client waits for the answer; `None` for a post.
-    pub slot: Option<u32>,
+    /// The record's header. Its context is the client's current one, its slot `None` for a post.
+    pub head: Head,
     /// The record's position.
     pub position: u64,
-    /// The up-chunk that goes with it.
-    pub chunk_up: Option<u32>,
-    /// The down-chunk that the answer may use.
-    pub chunk_down: Option<u32>,
 }
 
 impl Call {
     /// From a record's header.
     pub fn new(head: &Head, position: u64) -> Self {
-        Self {
-            number: head.call,
-            lane: head.lane,
-            context: head.context,
-            slot: head.slot,
-            position,
-            chunk_up: head.chunk_up,
-            chunk_down: head.chunk_down,
-        }
+        Self { head: *head, position }
+    }
+
+    /// The call's number in the call list.
+    #[inline]
+    pub fn number(&self) -> u16 {
+        self.head.call
     }
 }
+
+impl Deref for Call {
+    type Target = Head;
+
+    #[inline]
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl DerefMut for Call {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+}
+
+/// A count of context changes that is never reached.
+const NEVER: u64 = u64::MAX;
 
 /// One thread's view of the session.
 pub struct Cx {
@@ -55,23 +63,36 @@ pub struct Cx {
     pub answer: Answer,
     /// A buffer for bytes on their way to the driver.
     pub scratch: Vec<u8>,
+    /// Streams that were named before.
+    pub streams: Memos<Stream>,
+    /// Functions that were named before.
+    pub functions: Memos<Function>,
     /// The context that is current to this thread.
     context: Option<Arc<ContextState>>,
-    /// The client's handle of it, and the count of context changes when it was made current.
-    entered: Option<(u64, u64)>,
+    /// The client's handle of it, and the count of context changes when it was made current; [`NEVER`] for none.
+    entered: (u64, u64),
 }
 
 impl Cx {
     /// The view of a thread that has carried out nothing yet.
     pub fn new(session: Arc<Session>, call: Call) -> Self {
-        Self { session, call, answer: Answer::default(), scratch: Vec::new(), context: None, entered: None }
+        Self {
+            session,
+            call,
+            answer: Answer::default(),
+            scratch: Vec::new(),
+            streams: Memos::default(),
+            functions: Memos::default(),
+            context: None,
+            entered: (0, NEVER),
+        }
     }
 
     /// Makes the call's context current to this thread. Without a context the driver says itself what needs one.
     #[inline]
     pub fn enter(&mut self) -> Result<(), Fail> {
         let changes = self.session.context_changes.load(Ordering::Acquire);
-        if self.entered == Some((self.call.context, changes)) { Ok(()) } else { self.enter_slowly(changes) }
+        if self.entered == (self.call.context, changes) { Ok(()) } else { self.enter_slowly(changes) }
     }
 
     #[cold]
@@ -89,14 +110,14 @@ impl Cx {
         };
         self.session.driver.hand.cuCtxSetCurrent(native).ok()?;
         self.context = state;
-        self.entered = Some((self.call.context, changes));
+        self.entered = (self.call.context, changes);
         Ok(())
     }
 
     /// Forgets which context is current: something has changed it behind our back.
     pub fn leave(&mut self) {
         self.context = None;
-        self.entered = None;
+        self.entered = (0, NEVER);
     }
 
     /// The life of what is created in the current context.
@@ -119,15 +140,35 @@ impl Cx {
     /// The object that a handle names.
     #[inline]
     pub fn find<K: Object>(&mut self, bits: u64) -> Result<Found<K>, Fail> {
-        match K::special(self, bits) {
-            Some(found) => found,
-            None => self.session.objects().find(bits),
+        let removals = self.session.removals.load(Ordering::Acquire);
+        if let Some(memos) = K::memos(self)
+            && let Some(found) = memos.get(bits, removals)
+        {
+            return Ok(found.clone());
         }
+        self.look_up(bits, removals)
+    }
+
+    #[inline(never)]
+    fn look_up<K: Object>(&mut self, bits: u64, removals: u64) -> Result<Found<K>, Fail> {
+        if let Some(found) = K::special(self, bits) {
+            return found;
+        }
+        let session = self.session.clone();
+        let mut objects = session.objects();
+        let (found, life) = objects.find(bits)?;
+        if let Some(memos) = K::memos(self) {
+            memos.keep(&found, life.clone(), removals);
+        }
+        Ok(found)
     }
 
     /// Takes an object off its table.
     pub fn remove<K: Object>(&mut self, bits: u64) -> Result<Found<K>, Fail> {
-        self.session.objects().remove(bits)
+        let removed = self.session.objects().remove(bits);
+        // Afterwards, so that whoever finds the new count finds the handle gone.
+        self.session.removals.fetch_add(1, Ordering::AcqRel);
+        removed
     }
 
     /// Takes a new handle into its table.

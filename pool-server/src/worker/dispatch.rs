@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 #[allow(unused_imports)]
 use gpupool_protocol::api::kinds::*;
-use gpupool_protocol::api::{self, CALL_MAP_BITS, Class, numbers};
+use gpupool_protocol::api::{self, CALL_MAP_BITS, CALLS, Class, numbers};
 use gpupool_protocol::for_each_record;
 use gpupool_protocol::wire::codec::{BadRecord, Reader};
 use gpupool_protocol::wire::{Record, codec};
@@ -21,12 +21,39 @@ use super::watcher::Goal;
 /// What is left of a call after its record has been decoded.
 pub type Job = Box<dyn FnOnce(&mut Cx) -> Result<(), Fail> + Send>;
 
-/// What decoding led to.
-pub enum Step {
-    /// It is done; the answer is in the [`Cx`].
-    Done,
-    /// It may take long.
-    Later(Job, Option<Awaited>),
+/// A call that may take long: what is left of it, and what it waits for.
+struct Later {
+    job: Job,
+    awaited: Option<Awaited>,
+}
+
+/// What decoding led to: nothing is left, and the answer is in the [`Cx`]; or the rest may take long.
+type Step = Option<Box<Later>>;
+
+/// What is known of a record by its number alone.
+#[derive(Clone, Copy)]
+struct Facts(u8);
+
+impl Facts {
+    const WAITS: u8 = 1;
+    const CONTEXT: u8 = 2;
+
+    /// Of the record with this number.
+    #[inline]
+    fn of(number: u16) -> Self {
+        Self(FACTS.get(usize::from(number)).copied().unwrap_or(0))
+    }
+
+    /// Its client waits for an answer just if it has to.
+    #[inline]
+    fn fits(self, slot: Option<u32>) -> bool {
+        (self.0 & Self::WAITS != 0) == slot.is_some()
+    }
+
+    #[inline]
+    fn needs_context(self) -> bool {
+        self.0 & Self::CONTEXT != 0
+    }
 }
 
 /// A call for another thread.
@@ -110,16 +137,23 @@ macro_rules! body {
 
 macro_rules! arm {
     (quick $body:ident $name:ident $cx:ident $from:ident $fresh:ident ($($param:ident: $kind:ty),*)) => {{
+        let mut excess = 0;
+        $from.require(const { 0 $(+ <$kind as ServerArg>::WORDS)* })?;
         $(#[allow(unused_mut)]
-        let mut $param = <$kind as ServerArg>::take(&mut Decode { from: &mut $from, cx: $cx, fresh: $fresh })?;)*
-        $from.end()?;
+        let mut $param = <$kind as ServerArg>::take(
+            &mut Decode { from: &mut $from, cx: $cx, fresh: $fresh, excess: &mut excess }
+        )?;)*
+        complete(&$from, excess)?;
         body!($body $name $cx ($($param: $kind),*));
         $(<$kind as ServerArg>::answer(&$param, &mut $cx.answer);)*
-        Ok(Step::Done)
+        Ok(None)
     }};
     (slow $body:ident $name:ident $cx:ident $from:ident $fresh:ident ($($param:ident: $kind:ty),*)) => {{
-        $(let $param = <$kind as ServerArg>::take(&mut Decode { from: &mut $from, cx: $cx, fresh: $fresh })?;)*
-        $from.end()?;
+        let mut excess = 0;
+        $(let $param = <$kind as ServerArg>::take(
+            &mut Decode { from: &mut $from, cx: $cx, fresh: $fresh, excess: &mut excess }
+        )?;)*
+        complete(&$from, excess)?;
         $(let $param = <$kind as Own>::own($param);)*
         let awaited = None::<Awaited>$(.or(<$kind as ServerArg>::awaited(&$param)))*;
         let job: Job = Box::new(move |cx| {
@@ -128,8 +162,15 @@ macro_rules! arm {
             $(<$kind as ServerArg>::answer(&$param, &mut cx.answer);)*
             Ok(())
         });
-        Ok(Step::Later(job, awaited))
+        Ok(Some(Box::new(Later { job, awaited })))
     }};
+}
+
+/// All was taken, and all values had room.
+#[inline(always)]
+fn complete(from: &Reader<'_>, excess: u64) -> Result<(), BadRecord> {
+    from.end()?;
+    if excess == 0 { Ok(()) } else { Err(BadRecord::OutOfRange) }
 }
 
 macro_rules! arms {
@@ -145,7 +186,7 @@ macro_rules! arms {
         /// Decodes the record's body and carries it out, as far as it is quick.
         #[inline]
         fn carry_out(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<Step, Fail> {
-            match cx.call.number {
+            match cx.call.number() {
                 $($number => $name(cx, body, fresh),)*
                 _ => Err(BadRecord::OutOfRange.into()),
             }
@@ -154,43 +195,80 @@ macro_rules! arms {
 }
 for_each_record!(arms);
 
+/// A byte a number.
+static FACTS: [u8; CALL_MAP_BITS] = {
+    let mut facts = [0; CALL_MAP_BITS];
+    let mut i = 0;
+    while i < CALLS.len() {
+        let call = &CALLS[i];
+        let waits = if matches!(call.class, Class::Call) { Facts::WAITS } else { 0 };
+        let context = if needs_context(call.number) { Facts::CONTEXT } else { 0 };
+        facts[call.number as usize] = waits | context;
+        i += 1;
+    }
+    facts
+};
+
 /// Carries out a record on the ring's thread; what may take long is handed back.
 ///
 /// # Errors
 /// The record ends the session, or the link is broken.
+#[inline(never)] // a name for tools that count what a record costs
 pub fn dispatch(cx: &mut Cx, record: &Record<'_>) -> Result<Option<Box<Task>>, Broken> {
     cx.call = Call::new(&record.head, record.position);
-    cx.answer.clear();
     let mut fresh = None;
     let step = start(cx, record.body, &mut fresh);
+    if let (Ok(None), None, None) = (&step, cx.call.slot, cx.call.chunk_up) {
+        trace(&cx.call, Code::SUCCESS);
+        return Ok(None);
+    }
+    conclude(cx, record.body, step, fresh)
+}
+
+/// What follows all records but a post that came without a chunk and was carried out.
+#[inline(never)]
+fn conclude(
+    cx: &mut Cx,
+    body: &[u8],
+    step: Result<Step, Fail>,
+    fresh: Option<Fresh>,
+) -> Result<Option<Box<Task>>, Broken> {
     if let Some(chunk) = cx.call.chunk_up {
         // Every body has copied what it needs, or has taken the chunk out of the call.
         cx.session.link.release_chunk_up(chunk)?;
     }
     match step {
-        Ok(Step::Later(job, awaited)) => {
-            let whole = (cx.call.number == numbers::context_synchronize)
-                .then(|| Awaited::Context(cx.context_native()));
-            let awaited = awaited.or(whole);
+        Ok(None) => finish(cx, Ok(()), None).map(|()| None),
+        Ok(Some(later)) => {
+            let Later { job, awaited } = *later;
+            let awaited = awaited.or_else(|| waits_for_all(cx));
             Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, job })))
         }
-        Ok(Step::Done) => finish(cx, Ok(()), None).map(|()| None),
         Err(fail) => {
             if let Fail::Code(code) | Fail::Poisoned(code) = fail {
-                failed_watch(cx, record.body, code)?;
+                failed_watch(cx, body, code)?;
             }
             finish(cx, Err(fail), fresh).map(|()| None)
         }
     }
 }
 
+/// Calls that wait for their whole context, or that drivers let wait for it: an allocation or a release is short where
+/// nothing is under way, and may last as long as the longest kernel otherwise.
+fn waits_for_all(cx: &Cx) -> Option<Awaited> {
+    use numbers::*;
+    [context_synchronize, mem_alloc, mem_free]
+        .contains(&cx.call.number())
+        .then(|| Awaited::Context(cx.context_native()))
+}
+
 #[inline]
 fn start(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<Step, Fail> {
-    let Some(declared) = api::call(cx.call.number) else { return Err(BadRecord::OutOfRange.into()) };
-    if (declared.class == Class::Call) != cx.call.slot.is_some() {
+    let facts = Facts::of(cx.call.number());
+    if !facts.fits(cx.call.slot) {
         return Err(BadRecord::OutOfRange.into());
     }
-    if needs_context(cx.call.number)
+    if facts.needs_context()
         && let Err(fail) = cx.enter()
     {
         skip(cx, body, fresh)?;
@@ -206,7 +284,7 @@ fn start(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<Step, Fa
 pub fn run_later(cx: &mut Cx, task: Task) -> Result<(), Broken> {
     cx.call = task.call;
     cx.answer.clear();
-    let entered = if needs_context(task.call.number) { cx.enter() } else { Ok(()) };
+    let entered = if Facts::of(task.call.number()).needs_context() { cx.enter() } else { Ok(()) };
     let result = entered.and_then(|()| (task.job)(cx));
     cx.session.output.tell(&cx.session.link)?;
     finish(cx, result, task.fresh)
@@ -225,7 +303,7 @@ fn finish(cx: &mut Cx, result: Result<(), Fail>, fresh: Option<Fresh>) -> Result
             code
         }
     };
-    tracing::trace!(call = name(&call), lane = call.lane, record = call.position, code = code.0);
+    trace(&call, code);
     let Some(slot) = call.slot else {
         if let Err(Fail::Code(code)) = result {
             tracing::debug!("the post {} (record {}) fails with {}", name(&call), call.position, code.0);
@@ -234,16 +312,23 @@ fn finish(cx: &mut Cx, result: Result<(), Fail>, fresh: Option<Fresh>) -> Result
         return Ok(());
     };
     if code == Code::SUCCESS
-        && tells_of_posts(call.number)
+        && tells_of_posts(call.number())
         && let Some(earlier) = session.post_errors.take(call.context)
     {
         code = earlier;
     }
-    Ok(cx.answer.send(&session.link, slot, call.position, code, call.chunk_down)?)
+    let sent = cx.answer.send(&session.link, slot, call.position, code, call.chunk_down);
+    cx.answer.clear();
+    Ok(sent?)
+}
+
+#[inline]
+fn trace(call: &Call, code: Code) {
+    tracing::trace!(call = name(call), lane = call.lane, record = call.position, code = code.0);
 }
 
 fn name(call: &Call) -> &'static str {
-    api::call(call.number).map_or("unknown", |declared| declared.name)
+    api::call(call.number()).map_or("unknown", |declared| declared.name)
 }
 
 /// Calls that CUDA lets report what earlier work has failed with.
@@ -253,37 +338,35 @@ fn tells_of_posts(number: u16) -> bool {
 }
 
 /// Calls that work without a context: the session's own, and what makes and names contexts, libraries and pools.
-fn needs_context(number: u16) -> bool {
+const fn needs_context(number: u16) -> bool {
     use numbers::*;
-    const FREE: [bool; CALL_MAP_BITS] = {
-        let calls = [
-            parcel_put,
-            parcel_get,
-            take_output,
-            callback_done,
-            lane_end,
-            primary_name,
-            primary_retain,
-            primary_release,
-            primary_reset,
-            primary_state,
-            primary_set_flags,
-            context_create,
-            context_destroy,
-            library_load,
-            library_unload,
-            library_kernel,
-            pool_name,
-        ];
-        let mut free = [false; CALL_MAP_BITS];
-        let mut i = 0;
-        while i < calls.len() {
-            free[calls[i] as usize] = true;
-            i += 1;
+    let free = [
+        parcel_put,
+        parcel_get,
+        take_output,
+        callback_done,
+        lane_end,
+        primary_name,
+        primary_retain,
+        primary_release,
+        primary_reset,
+        primary_state,
+        primary_set_flags,
+        context_create,
+        context_destroy,
+        library_load,
+        library_unload,
+        library_kernel,
+        pool_name,
+    ];
+    let mut i = 0;
+    while i < free.len() {
+        if free[i] == number {
+            return false;
         }
-        free
-    };
-    !FREE.get(usize::from(number)).copied().unwrap_or(false)
+        i += 1;
+    }
+    true
 }
 
 /// A record that is not carried out at all, since its context is gone, may still make or delete a handle: its table follows,
@@ -293,7 +376,7 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
     use numbers::*;
     let mut from = Reader::new(body);
     let mut word = || codec::Wire::get(&mut from);
-    *fresh = match cx.call.number {
+    *fresh = match cx.call.number() {
         n if n == stream_create => Some(cx.fresh::<Stream>(word()?)?),
         n if n == event_create => Some(cx.fresh::<Event>(word()?)?),
         n if n == module_load || n == library_module => Some(cx.fresh::<Module>(word()?)?),
@@ -301,13 +384,13 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
         _ => None,
     };
     // What it deletes has gone with its context; the client uses the place again all the same.
-    match cx.call.number {
+    match cx.call.number() {
         n if n == stream_destroy => drop(cx.remove::<Stream>(word()?)),
         n if n == event_destroy => drop(cx.remove::<Event>(word()?)),
         n if n == module_unload => drop(cx.remove::<Module>(word()?)),
         _ => {}
     }
-    if [module_load, link].contains(&cx.call.number) {
+    if [module_load, link].contains(&cx.call.number()) {
         cx.session.parcels.take(word()?)?;
     }
     Ok(())
@@ -315,7 +398,7 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
 
 /// A watch that could not be set up shows its error on the board, since the client waits there.
 fn failed_watch(cx: &mut Cx, body: &[u8], code: Code) -> Result<(), Broken> {
-    if ![numbers::stream_watch, numbers::event_watch].contains(&cx.call.number) {
+    if ![numbers::stream_watch, numbers::event_watch].contains(&cx.call.number()) {
         return Ok(());
     }
     let mut from = Reader::new(body);

@@ -108,7 +108,7 @@ pub struct Kernels {
     /// Whether they are a library's `CUkernel`s rather than a module's `CUfunction`s.
     pub library: bool,
     /// All of them.
-    pub all: Vec<Kernel>,
+    pub all: Vec<Arc<Kernel>>,
 }
 
 /// The driver's handle of the context that a stream or event was made in; 0: the current one.
@@ -135,21 +135,12 @@ pub struct LibraryParts {
 }
 
 /// Which kernel a function handle names.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct FunctionParts {
-    /// The image's kernels.
-    pub kernels: Arc<Kernels>,
-    /// Which of them.
-    pub index: u32,
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
     /// The handle is a `CUkernel`.
     pub is_kernel: bool,
-}
-
-impl FunctionParts {
-    /// The kernel.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernels.all[self.index as usize]
-    }
 }
 
 /// A kind of object that a session has a table of.
@@ -160,6 +151,11 @@ pub trait Object: HandleKind + Sized {
     const NONE: Code = Code::INVALID_HANDLE;
     /// Its table.
     fn table(objects: &mut Objects) -> &mut HandleTable<State<Self>>;
+    /// Objects that the thread has looked up before, where it is worth keeping them.
+    #[inline]
+    fn memos(_cx: &mut Cx) -> Option<&mut Memos<Self>> {
+        None
+    }
     /// Values that mean something without standing in the table.
     #[inline]
     fn special(_cx: &mut Cx, _bits: u64) -> Option<Result<Found<Self>, Fail>> {
@@ -187,6 +183,47 @@ pub struct Entry<K: Object> {
     pub parts: K::Parts,
 }
 
+impl<K: Object> Clone for Found<K> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self { handle: self.handle, native: self.native, parts: self.parts.clone() }
+    }
+}
+
+/// Places for what a thread has looked up: a few, each for the handles whose index ends alike.
+const MEMOS: usize = 16;
+
+/// Objects that one thread has looked up before. A record that names one of them again finds it without a lock.
+pub struct Memos<K: Object>([Option<Memo<K>>; MEMOS]);
+
+struct Memo<K: Object> {
+    found: Found<K>,
+    life: Arc<Life>,
+    /// The count of removals when it was looked up.
+    removals: u64,
+}
+
+impl<K: Object> Default for Memos<K> {
+    fn default() -> Self {
+        Self([const { None }; MEMOS])
+    }
+}
+
+impl<K: Object> Memos<K> {
+    /// What `handle` named when nothing had been removed since, if that still lives.
+    #[inline]
+    pub fn get(&self, handle: u64, removals: u64) -> Option<&Found<K>> {
+        let memo = self.0[handle as usize % MEMOS].as_ref()?;
+        (memo.found.handle == handle && memo.removals == removals && memo.life.check().is_ok())
+            .then_some(&memo.found)
+    }
+
+    /// Keeps what was found.
+    pub fn keep(&mut self, found: &Found<K>, life: Arc<Life>, removals: u64) {
+        self.0[found.handle as usize % MEMOS] = Some(Memo { found: found.clone(), life, removals });
+    }
+}
+
 /// An object that a record named, copied out of the table.
 #[derive(Debug)]
 pub struct Found<K: Object> {
@@ -208,7 +245,7 @@ pub struct Fresh {
 }
 
 macro_rules! tables {
-    ($($field:ident: $kind:ident = $parts:ty $(, none $none:expr)? $(, special $special:expr)?;)*) => {
+    ($($field:ident: $kind:ident = $parts:ty $(, none $none:expr)? $(, memos $memos:ident)? $(, special $special:expr)?;)*) => {
         /// All tables.
         #[derive(Default)]
         pub struct Objects {
@@ -222,6 +259,10 @@ macro_rules! tables {
             fn table(objects: &mut Objects) -> &mut HandleTable<State<Self>> {
                 &mut objects.$field
             }
+            $(#[inline]
+            fn memos(cx: &mut Cx) -> Option<&mut Memos<Self>> {
+                Some(&mut cx.$memos)
+            })?
             $(#[inline]
             fn special(cx: &mut Cx, bits: u64) -> Option<Result<Found<Self>, Fail>> {
                 $special(cx, bits)
@@ -243,11 +284,11 @@ macro_rules! tables {
 
 tables! {
     contexts: Context = Arc<ContextState>, none Code::INVALID_CONTEXT;
-    streams: Stream = Home, special Cx::default_stream;
+    streams: Stream = Home, memos streams, special Cx::default_stream;
     events: Event = Home;
     modules: Module = ModuleParts;
     libraries: Library = LibraryParts;
-    functions: Function = FunctionParts;
+    functions: Function = Arc<FunctionParts>, memos functions;
     pools: MemPool = ();
 }
 
@@ -280,17 +321,16 @@ impl Objects {
         }
     }
 
-    /// The object that a handle names.
+    /// The object that a handle names, and how long it lives.
     ///
     /// # Errors
     /// CUDA's code for a handle that names nothing (any more); the code of its failed creation.
-    #[inline]
-    pub fn find<K: Object>(&mut self, bits: u64) -> Result<Found<K>, Fail> {
+    pub fn find<K: Object>(&mut self, bits: u64) -> Result<(Found<K>, &Arc<Life>), Fail> {
         let handle = Handle::from_bits(bits).ok_or(K::NONE)?;
         match K::table(self).get(handle) {
             Ok(State::Live(entry)) => {
                 entry.life.check()?;
-                Ok(Found { handle: bits, native: entry.native, parts: entry.parts.clone() })
+                Ok((Found { handle: bits, native: entry.native, parts: entry.parts.clone() }, &entry.life))
             }
             Ok(State::Poisoned(code)) => Err(Fail::Poisoned(*code)),
             Ok(State::Pending) | Err(_) => Err(K::NONE.into()),

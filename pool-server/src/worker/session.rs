@@ -44,6 +44,8 @@ pub struct Session {
     pub primaries: Primaries,
     /// Raised whenever a context ends, so that no thread takes an ended one for current.
     pub context_changes: AtomicU64,
+    /// Raised whenever a handle ends, so that no thread takes what it has looked up before for something that lives.
+    pub removals: AtomicU64,
     /// What posts have failed with.
     pub post_errors: PostErrors,
     /// Large inputs and answers.
@@ -94,8 +96,8 @@ pub enum Broken {
 impl Broken {
     /// The record of `call` broke it.
     pub fn at(call: &Call, what: &str) -> Self {
-        let name = api::call(call.number).map_or("unknown", |declared| declared.name);
-        Self::Record { number: call.number, name, position: call.position, what: what.into() }
+        let name = api::call(call.number()).map_or("unknown", |declared| declared.name);
+        Self::Record { number: call.number(), name, position: call.position, what: what.into() }
     }
 }
 
@@ -111,6 +113,7 @@ impl Session {
             devices,
             primaries: Primaries::default(),
             context_changes: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
             post_errors: PostErrors::default(),
             parcels: Parcels::default(),
             output: Output::new()?,

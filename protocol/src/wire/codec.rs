@@ -24,6 +24,7 @@ pub enum BadRecord {
 }
 
 /// `n` rounded up to the next multiple of 8.
+#[inline]
 pub const fn padded(n: usize) -> usize {
     (n + 7) & !7
 }
@@ -101,20 +102,23 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Starts at the first byte of `body`.
+    #[inline]
     pub fn new(body: &'a [u8]) -> Self {
         Self { rest: body }
     }
 
     /// Takes `len` bytes and the padding behind them.
-    #[inline]
+    #[inline(always)] // so that a record's cursor stays in registers
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
         if len > self.rest.len() {
             return Err(BadRecord::Truncated);
         }
+        // The last padding may be missing.
         let whole = padded(len).min(self.rest.len());
-        let (head, rest) = self.rest.split_at(whole);
+        // SAFETY: both ends are inside of the rest (checked above), and `len` is not above `whole`.
+        let (bytes, rest) = unsafe { (self.rest.get_unchecked(..len), self.rest.get_unchecked(whole..)) };
         self.rest = rest;
-        Ok(&head[..len])
+        Ok(bytes)
     }
 
     /// Takes one 64-bit word.
@@ -125,12 +129,20 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*head))
     }
 
+    /// Checks once that `words` 64-bit words are left, so that taking them needs no further look at the length.
+    #[inline]
+    pub fn require(&self, words: usize) -> Result<(), BadRecord> {
+        if self.rest.len() / 8 >= words { Ok(()) } else { Err(BadRecord::Truncated) }
+    }
+
     /// Bytes not yet taken.
+    #[inline]
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
     /// Checks that nothing is left.
+    #[inline]
     pub fn end(&self) -> Result<(), BadRecord> {
         if self.rest.is_empty() { Ok(()) } else { Err(BadRecord::TrailingBytes) }
     }
@@ -159,7 +171,11 @@ macro_rules! integers {
             }
             #[inline]
             fn get(from: &mut Reader<'_>) -> Result<Self, BadRecord> {
-                <$t>::try_from(from.word()? as i128).or(Err(BadRecord::OutOfRange))
+                let word = from.word()?;
+                if word > <$t>::MAX as u64 {
+                    return Err(BadRecord::OutOfRange);
+                }
+                Ok(word as $t)
             }
         }
     )*};

@@ -198,7 +198,7 @@ fn describe(ask: &Ask<'_>, natives: &[u64], library: bool) -> Result<(Kernels, V
     let mut infos = Vec::with_capacity(natives.len());
     for &native in natives {
         let (kernel, info) = describe_one(ask, native)?;
-        kernels.all.push(kernel);
+        kernels.all.push(kernel.into());
         infos.push(info);
     }
     Ok((kernels, infos))

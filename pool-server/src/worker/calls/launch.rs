@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use gpupool_protocol::api::kinds::{Event, Function, Stream};
 use gpupool_protocol::wire::codec::BadRecord;
@@ -12,7 +13,7 @@ use crate::worker::functions::{LaunchAttribute, LaunchConfig};
 use crate::worker::objects::Found;
 
 /// Parameters whose addresses fit the stack.
-const FEW: usize = 32;
+const FEW: usize = 16;
 /// Attributes that one launch may have: more than there are.
 const ATTRIBUTES_MAX: usize = 32;
 /// Bytes of a `CUlaunchAttribute`.
@@ -28,6 +29,7 @@ const DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
 const NEWEST: u32 = 18;
 
 #[allow(clippy::too_many_arguments)]
+#[inline(always)] // into its one caller: its arguments would cost more than itself
 pub fn launch(
     cx: &mut Cx,
     function: &Found<Function>,
@@ -43,42 +45,10 @@ pub fn launch(
     attributes: &[u8],
     parameters: &[u8],
 ) -> Result<(), Fail> {
-    let kernel = function.parts.kernel();
+    let kernel = &*function.parts.kernel;
     if parameters.len() < kernel.block {
         // The driver reads each parameter at its place in the layout.
         return Err(Code::INVALID_VALUE.into());
-    }
-    let mut few = [std::ptr::null_mut(); FEW];
-    let mut many = Vec::new();
-    let addresses: &mut [*mut c_void] = if kernel.params.len() <= FEW {
-        &mut few[..kernel.params.len()]
-    } else {
-        many.resize(kernel.params.len(), std::ptr::null_mut());
-        &mut many
-    };
-    for (address, (offset, _)) in addresses.iter_mut().zip(&kernel.params) {
-        *address = parameters[*offset as usize..].as_ptr().cast_mut().cast();
-    }
-    let params = addresses.as_mut_ptr();
-    if attributes.is_empty() && cooperative == 0 {
-        let hand = &cx.session.driver.hand;
-        // SAFETY: one address for each parameter of the kernel's layout, with all its bytes behind it (checked above).
-        return unsafe {
-            hand.cuLaunchKernel(
-                function.native,
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                dynamic_shared,
-                stream.native,
-                params,
-                std::ptr::null_mut(),
-            )
-        }
-        .ok();
     }
     let config = LaunchConfig {
         grid: [grid_x, grid_y, grid_z],
@@ -88,7 +58,73 @@ pub fn launch(
         attributes: std::ptr::null_mut(),
         count: 0,
     };
-    launch_with(cx, function.native, config, cooperative, attributes, params)
+    let mut few = [const { MaybeUninit::<*mut c_void>::uninit() }; FEW];
+    let Some(addresses) = few.get_mut(..kernel.params.len()) else {
+        return launch_many(cx, function, config, cooperative, attributes, parameters);
+    };
+    for (address, (offset, _)) in addresses.iter_mut().zip(&kernel.params) {
+        address.write(parameter(parameters, *offset)?);
+    }
+    let params = addresses.as_mut_ptr().cast();
+    if attributes.is_empty() && cooperative == 0 {
+        plain(cx, function.native, &config, params)
+    } else {
+        launch_with(cx, function.native, config, cooperative, attributes, params)
+    }
+}
+
+/// Where a parameter of the layout stands in the block.
+#[inline(always)]
+fn parameter(block: &[u8], offset: u32) -> Result<*mut c_void, Fail> {
+    // Never, since the layout ends where the block ends at the latest; an address outside would be the driver's to read.
+    let rest = block.get(offset as usize..).ok_or(Code::INVALID_VALUE)?;
+    Ok(rest.as_ptr().cast_mut().cast())
+}
+
+/// A launch with many parameters.
+#[cold]
+fn launch_many(
+    cx: &mut Cx,
+    function: &Found<Function>,
+    config: LaunchConfig,
+    cooperative: u32,
+    attributes: &[u8],
+    block: &[u8],
+) -> Result<(), Fail> {
+    let params = &function.parts.kernel.params;
+    let mut addresses: Vec<_> =
+        params.iter().map(|(offset, _)| parameter(block, *offset)).collect::<Result<_, _>>()?;
+    let params = addresses.as_mut_ptr();
+    if attributes.is_empty() && cooperative == 0 {
+        plain(cx, function.native, &config, params)
+    } else {
+        launch_with(cx, function.native, config, cooperative, attributes, params)
+    }
+}
+
+/// A launch without attributes. `params` are addresses as the kernel's layout has them, each with all its bytes behind it.
+#[inline(always)]
+fn plain(cx: &Cx, function: u64, config: &LaunchConfig, params: *mut *mut c_void) -> Result<(), Fail> {
+    let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
+    let none = std::ptr::null_mut();
+    let hand = &cx.session.driver.hand;
+    // SAFETY: the addresses are as many as the kernel has parameters, and lead to all their bytes.
+    unsafe {
+        hand.cuLaunchKernel(
+            function,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            config.dynamic_shared,
+            config.stream,
+            params,
+            none,
+        )
+    }
+    .ok()
 }
 
 /// A launch with attributes, or a cooperative one.

@@ -152,16 +152,14 @@ pub fn library_unload(cx: &mut Cx, library: &Found<Library>) -> Result<(), Fail>
 }
 
 /// The parts of a function handle for the kernel at `index`.
-fn function_parts(kernels: &Arc<Kernels>, index: u32, is_kernel: bool) -> Result<FunctionParts, Fail> {
-    if index as usize >= kernels.all.len() {
-        return Err(BadRecord::OutOfRange.into());
-    }
-    Ok(FunctionParts { kernels: kernels.clone(), index, is_kernel })
+fn function_parts(kernels: &Kernels, index: u32, is_kernel: bool) -> Result<Arc<FunctionParts>, Fail> {
+    let kernel = kernels.all.get(index as usize).ok_or(BadRecord::OutOfRange)?;
+    Ok(Arc::new(FunctionParts { kernel: kernel.clone(), is_kernel }))
 }
 
 pub fn module_function(cx: &mut Cx, function: Fresh, module: &Found<Module>, index: u32) -> Result<(), Fail> {
     let parts = function_parts(&module.parts.kernels, index, false)?;
-    let mut native = parts.kernel().native;
+    let mut native = parts.kernel.native;
     if module.parts.of_library {
         let kernel = native;
         cx.session.driver.hand.cuKernelGetFunction(&mut native, kernel).ok()?;
@@ -172,7 +170,7 @@ pub fn module_function(cx: &mut Cx, function: Fresh, module: &Found<Module>, ind
 
 pub fn library_kernel(cx: &mut Cx, kernel: Fresh, library: &Found<Library>, index: u32) -> Result<(), Fail> {
     let parts = function_parts(&library.parts.kernels, index, true)?;
-    let native = parts.kernel().native;
+    let native = parts.kernel.native;
     cx.bind::<Function>(kernel, native, library.parts.life.clone(), parts);
     Ok(())
 }
