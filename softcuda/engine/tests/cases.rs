@@ -123,3 +123,8 @@ fn axpy_and_nop() {
     let m = d.load(include_str!("ptx/errors.ptx"));
     d.run(&m.kernels()[0], [1; 3], [32, 1, 1], &[]).unwrap();
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

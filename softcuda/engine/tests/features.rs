@@ -285,3 +285,8 @@ fn the_caller_may_flush_denormals() {
     assert_eq!(d.get::<u32>(p, 1), [0x0040_0000]);
     assert_eq!(after & !0x3f, 0x1f80 | 0x8040, "the caller's own setting is put back");
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

@@ -284,3 +284,8 @@ fn kernels_are_not_called() {
     let fault = run(&pointer.replace("{HEAD}", HEAD), 1).unwrap_err();
     assert_eq!(fault.kind, softcuda_engine::FaultKind::IllegalInstruction, "{fault}");
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

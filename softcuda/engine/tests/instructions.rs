@@ -120,3 +120,8 @@ fn table() {
     assert!(bad.is_empty(), "{} of {} rows:\n{}", bad.len(), cases.len(), bad.join("\n"));
     assert!(cases.len() > 200);
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

@@ -74,3 +74,8 @@ fn values_live_over_slow_accesses() {
     assert!(d.memory.unregister_host(a) && d.memory.unregister_host(b));
     assert_eq!((host[0], ints[0]), (f, i));
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

@@ -364,3 +364,8 @@ fn launches_that_do_not_fit_are_refused() {
     assert_eq!(try_it([most + 1, 1, 1], [1024, 1, 1], true, p.clone()), Err(FaultKind::CooperativeTooLarge));
     assert_eq!(try_it([most, 1, 1], [1024, 1, 1], true, p), Ok(()));
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

@@ -226,3 +226,8 @@ fn operations_agree_with_rust() {
         proptest::test_runner::TestRunner::new(ProptestConfig { cases: 40, ..ProptestConfig::default() });
     runner.run(&strategy, run).unwrap_or_else(|e| panic!("{e}"));
 }
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}

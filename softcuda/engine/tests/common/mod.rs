@@ -68,3 +68,18 @@ pub fn pack(k: &Kernel, args: &[Arg]) -> Vec<u8> {
     }
     out
 }
+
+/// Which code a process makes: see `codegen::Variant`.
+pub const CODEGEN: &str = "SOFTCUDA_CODEGEN";
+
+/// Runs all tests of this program again, with code of one thread at a time instead of vectors.
+pub fn again_one_thread_at_a_time() {
+    if std::env::var_os(CODEGEN).is_some() {
+        return; // this is that run, or somebody has chosen
+    }
+    let me = std::env::current_exe().unwrap();
+    let out = std::process::Command::new(me).env(CODEGEN, "scalar").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "with {CODEGEN}=scalar: {text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(text.contains("test result: ok") && !text.contains(" 0 passed"), "{text}");
+}
