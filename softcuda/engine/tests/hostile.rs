@@ -1,5 +1,7 @@
 //! PTX that is wrong: refused with the right line, and never a panic.
 
+mod common;
+
 use proptest::prelude::*;
 use softcuda_engine::{Engine, LoadError, Loaded, Memory, Module};
 

@@ -1,6 +1,7 @@
 //! Memory: address checks, loads, stores, atomics.
 
 use super::emit::{Emit, class_type, flags};
+use super::vector::Cover;
 use crate::ir::{Addr, AtomOp, Base, Class, Opd, Order, Reg, Space, Symbol, Ty};
 use crate::memory::{Access, GRANULE_BITS, SPACE_BITS};
 use crate::runtime::context::Block as BlockContext;
@@ -45,6 +46,9 @@ impl Emit<'_> {
                 v
             }
             Base::Reg(r) => {
+                if let Some(v) = self.covered_address(a, size, size) {
+                    return v;
+                }
                 let v = self.register_address(r, a.offset);
                 if a.space == Space::Shared {
                     return self.shared(v, size, false);
@@ -53,6 +57,14 @@ impl Emit<'_> {
                 v
             }
         }
+    }
+
+    /// The host address of an access that was found good before; `len` bytes over all lanes.
+    pub fn covered_address(&mut self, a: &Addr, size: u32, len: u32) -> Option<Value> {
+        let answers = |c: &Cover| c.answers_for(a, i64::from(size), i64::from(len));
+        let host = self.covered.iter().find(|(c, _)| answers(c))?.1;
+        let offset = self.imm(types::I64, a.offset);
+        Some(self.b.ins().iadd(host, offset))
     }
 
     /// Register plus offset, in the register's own width, as 64 bits.

@@ -1,6 +1,7 @@
 //! The frame of a function: entry, the loop over threads, blocks and their ends, values of operands.
 
 use super::Clif;
+use super::vector::Cover;
 use crate::codegen::Unit;
 use crate::ir::{self, Class, Guard, Inst, Opd, Reg, Sreg, Symbol, Term, Ty};
 use crate::runtime::context::{Block as BlockContext, Thread};
@@ -41,6 +42,8 @@ pub struct Emit<'a> {
     tid_x: Option<Variable>,
     /// How warp operations are emitted.
     pub phase: Phase,
+    /// Memory that was found accessible, with the host address of its register's value. Only of vector code.
+    pub covered: Vec<(Cover, Value)>,
 }
 
 /// Which part of a warp operation is emitted.
@@ -122,6 +125,7 @@ impl<'a> Emit<'a> {
             next_thread: None,
             tid_x: None,
             phase: Phase::Whole,
+            covered: Vec::new(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The loop over groups, blocks and their ends: where lanes part and where they meet.
 
+use super::check::{Check, Cover};
 use super::plan::Plan;
 use super::shape::Shape;
 use super::value::{Row, vector_type};
@@ -84,8 +85,10 @@ impl Vector<'_> {
                 self.e.b.ins().return_(&[]);
             }
         }
+        let mut covered: Vec<Vec<(Cover, Value)>> = vec![Vec::new(); self.plan.f.blocks.len()];
         for b in 0..self.plan.f.blocks.len() {
             self.e.b.switch_to_block(self.blocks[b]);
+            self.e.covered = std::mem::take(&mut covered[b]);
             self.checks(b as BlockId);
             let source = &self.plan.f.blocks[b];
             if self.plan.leave[b] {
@@ -94,6 +97,14 @@ impl Vector<'_> {
             }
             for inst in &source.insts {
                 self.inst(inst);
+                inst.op.dests(&mut |r| self.e.covered.retain(|(c, _)| c.base != r));
+            }
+            // What was found here holds behind a cut, too.
+            if let Term::Jump(next) = source.term
+                && self.plan.cut(next)
+                && next as usize > b
+            {
+                covered[next as usize] = self.e.covered.clone();
             }
             self.term(b as BlockId, &source.term);
         }
@@ -160,31 +171,43 @@ impl Vector<'_> {
         self.e.b.ins().load(types::I64, flags(), table, at)
     }
 
-    /// Values that would wrap within the group are not what their shapes say: such a group ends in scalar code.
+    /// Tests what the block takes for granted; a group for which it does not hold ends in scalar code.
     fn checks(&mut self, b: BlockId) {
-        for (r, signed) in &self.plan.checks[b as usize] {
-            let Shape::Affine(stride) = self.plan.shapes[*r as usize] else { continue };
-            let class = self.class(*r);
-            let v = self.e.get(*r);
-            let v = self.e.fit(v, class, crate::ir::Class::I32, false);
-            let span = (stride as i32).wrapping_mul(self.width as i32 - 1);
-            let far = i64::from(stride as i32) * (i64::from(self.width) - 1);
-            let add = self.e.imm(types::I32, i64::from(span));
-            let last = self.e.b.ins().iadd(v, add);
-            let wide = |e: &mut Emit, v| {
-                if *signed { e.b.ins().sextend(types::I64, v) } else { e.b.ins().uextend(types::I64, v) }
-            };
-            let (first, last) = (wide(&mut self.e, v), wide(&mut self.e, last));
-            let far = self.e.imm(types::I64, far);
-            let want = self.e.b.ins().iadd(first, far);
-            let wraps = self.e.b.ins().icmp(IntCC::NotEqual, last, want);
-            let (cold, on) = (self.e.b.create_block(), self.e.b.create_block());
+        for check in &self.plan.checks[b as usize] {
+            let cold = self.e.b.create_block();
             self.e.b.set_cold_block(cold);
-            self.e.b.ins().brif(wraps, cold, &[], on, &[]);
+            match check {
+                Check::Narrow { reg, signed } => self.narrow(*reg, *signed, cold),
+                Check::Cover(c) => self.cover(*c, cold),
+            }
+            let on = self.e.b.create_block();
+            self.e.b.ins().jump(on, &[]);
             self.e.b.switch_to_block(cold);
             self.part(&Parting::All(b), self.plan.flow.exit());
             self.e.b.switch_to_block(on);
         }
+    }
+
+    /// Goes to `cold` if the 32 bits of a register wrap within the group: then they are not what their shape says when widened.
+    fn narrow(&mut self, r: Reg, signed: bool, cold: Block) {
+        let Shape::Affine(stride) = self.plan.shapes[r as usize] else { return };
+        let class = self.class(r);
+        let v = self.e.get(r);
+        let v = self.e.fit(v, class, crate::ir::Class::I32, false);
+        let lanes = i64::from(self.width) - 1;
+        let far = i64::from(stride as i32) * lanes;
+        let add = self.e.imm(types::I32, far);
+        let last = self.e.b.ins().iadd(v, add);
+        let wide = |e: &mut Emit, v| {
+            if signed { e.b.ins().sextend(types::I64, v) } else { e.b.ins().uextend(types::I64, v) }
+        };
+        let (first, last) = (wide(&mut self.e, v), wide(&mut self.e, last));
+        let far = self.e.imm(types::I64, far);
+        let want = self.e.b.ins().iadd(first, far);
+        let wraps = self.e.b.ins().icmp(IntCC::NotEqual, last, want);
+        let on = self.e.b.create_block();
+        self.e.b.ins().brif(wraps, cold, &[], on, &[]);
+        self.e.b.switch_to_block(on);
     }
 
     fn leave(&mut self, b: BlockId) {

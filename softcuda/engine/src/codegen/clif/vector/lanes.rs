@@ -1,5 +1,6 @@
 //! Operations without a vector form: a loop over the lanes around what the scalar emitter makes of them.
 
+use super::check::Cover;
 use super::emit::{THREAD, Vector};
 use super::shape::Shape;
 use crate::ir::{Inst, Reg};
@@ -88,7 +89,8 @@ impl Vector<'_> {
     pub fn begin_lanes(&mut self) -> Lane {
         let (head, done) = (self.e.b.create_block(), self.e.b.create_block());
         let number = self.e.b.append_block_param(head, types::I64);
-        let outside = (self.e.thread, self.e.frame);
+        // Registers are those of one lane in here.
+        let outside = (self.e.thread, self.e.frame, std::mem::take(&mut self.e.covered));
         let zero = self.e.imm(types::I64, 0);
         self.e.b.ins().jump(head, &[zero.into()]);
         self.e.b.switch_to_block(head);
@@ -103,7 +105,7 @@ impl Vector<'_> {
         let more = self.e.b.ins().icmp(IntCC::UnsignedLessThan, next, all);
         self.e.b.ins().brif(more, lane.head, &[next.into()], lane.done, &[]);
         self.e.b.switch_to_block(lane.done);
-        (self.e.thread, self.e.frame) = lane.outside;
+        (self.e.thread, self.e.frame, self.e.covered) = lane.outside;
     }
 
     /// `base` plus `number` steps.
@@ -122,5 +124,5 @@ pub struct Lane {
     pub number: Value,
     head: cranelift_codegen::ir::Block,
     done: cranelift_codegen::ir::Block,
-    outside: (Value, Value),
+    outside: (Value, Value, Vec<(Cover, Value)>),
 }

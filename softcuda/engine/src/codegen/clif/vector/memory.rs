@@ -1,5 +1,6 @@
 //! Loads and stores of neighbouring addresses as vectors, with one check of the whole span.
 
+use super::check::Cover;
 use super::emit::Vector;
 use super::shape::Shape;
 use super::value::{Row, unaligned, vector_type};
@@ -81,6 +82,9 @@ impl Vector<'_> {
 
     /// Lane 0's host address, if all lanes may be accessed; else it goes to `slow`, where each lane is looked at.
     fn span(&mut self, ty: Ty, addr: &Addr, slow: Block) -> Value {
+        if let Some(v) = self.e.covered_address(addr, ty.bytes(), ty.bytes() * self.width) {
+            return v;
+        }
         let at = match addr.base {
             Base::Reg(r) => self.e.register_address(r, addr.offset),
             Base::Sym(s) => self.e.symbol(s, addr.offset),
@@ -101,33 +105,49 @@ impl Vector<'_> {
     }
 
     fn shared_span(&mut self, offset: Value, ty: Ty, span: i64, slow: Block) -> Value {
-        let size = self.e.block_field(types::I64, offset_of!(BlockContext, shared_slots));
-        let n = self.e.imm(types::I64, span);
-        // Offsets have 32 bits, or are wild ones of 64: the end of those may wrap, and their beginning is too far.
-        let end = self.e.b.ins().iadd(offset, n);
-        let far = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, end, size);
-        self.go_on_unless(far, slow);
-        self.aligned(offset, ty, slow);
+        self.in_shared(offset, span, slow);
+        self.aligned(offset, i64::from(ty.bytes()), slow);
         let base = self.e.block_field(types::I64, offset_of!(BlockContext, shared_base));
         self.e.b.ins().iadd(base, offset)
     }
 
-    fn aligned(&mut self, address: Value, ty: Ty, slow: Block) {
-        let m = self.e.imm(types::I64, i64::from(ty.bytes()) - 1);
+    /// Goes to `slow` unless `len` bytes from a shared offset on are the block's.
+    fn in_shared(&mut self, offset: Value, len: i64, slow: Block) {
+        let size = self.e.block_field(types::I64, offset_of!(BlockContext, shared_slots));
+        let n = self.e.imm(types::I64, len);
+        let end = self.e.b.ins().iadd(offset, n);
+        // A wild offset's end may have wrapped.
+        let begins = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, offset, size);
+        let ends = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, end, size);
+        let far = self.e.b.ins().bor(begins, ends);
+        self.go_on_unless(far, slow);
+    }
+
+    fn aligned(&mut self, address: Value, size: i64, slow: Block) {
+        if size == 1 {
+            return;
+        }
+        let m = self.e.imm(types::I64, size - 1);
         let low = self.e.b.ins().band(address, m);
         self.go_on_unless(low, slow);
     }
 
     fn global_span(&mut self, address: Value, ty: Ty, span: i64, slow: Block) -> Value {
+        self.in_range(address, span, slow);
+        self.aligned(address, i64::from(ty.bytes()), slow);
+        address
+    }
+
+    /// Goes to `slow` unless both ends of `len` bytes lie in granules in use.
+    fn in_range(&mut self, address: Value, len: i64, slow: Block) {
         let base = self.e.block_field(types::I64, offset_of!(BlockContext, mem_base));
         let offset = self.e.b.ins().isub(address, base);
-        let limit = self.e.imm(types::I64, (1i64 << SPACE_BITS) - span);
+        let limit = self.e.imm(types::I64, (1i64 << SPACE_BITS) - len);
         let far = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, offset, limit);
         self.go_on_unless(far, slow);
-        self.aligned(address, ty, slow);
         let table = self.e.block_field(types::I64, offset_of!(BlockContext, mem_table));
         let n = self.e.imm(types::I64, i64::from(GRANULE_BITS));
-        let last = self.e.imm(types::I64, span - 1);
+        let last = self.e.imm(types::I64, len - 1);
         let last = self.e.b.ins().iadd(offset, last);
         for o in [offset, last] {
             let granule = self.e.b.ins().ushr(o, n);
@@ -137,6 +157,25 @@ impl Vector<'_> {
             self.e.b.ins().brif(used, on, &[], slow, &[]);
             self.e.b.switch_to_block(on);
         }
-        address
+    }
+
+    /// Tests a cover, and remembers it for the accesses that it answers for.
+    pub fn cover(&mut self, c: Cover, slow: Block) {
+        let value = self.e.register_address(c.base, 0);
+        let at = |v: &mut Self, offset: i64| {
+            let o = v.e.imm(types::I64, offset);
+            v.e.b.ins().iadd(value, o)
+        };
+        let (first, anchor) = (at(self, c.low), at(self, c.anchor));
+        let host = if c.space == Space::Shared {
+            self.in_shared(first, c.high - c.low, slow);
+            let base = self.e.block_field(types::I64, offset_of!(BlockContext, shared_base));
+            self.e.b.ins().iadd(base, value)
+        } else {
+            self.in_range(first, c.high - c.low, slow);
+            value
+        };
+        self.aligned(anchor, c.align, slow);
+        self.e.covered.push((c, host));
     }
 }

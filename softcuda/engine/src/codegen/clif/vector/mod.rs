@@ -3,11 +3,13 @@
 //!
 //! * [`shape`]: which registers are the same in all lanes, or lane 0's value plus a multiple of the lane, or anything;
 //! * [`plan`]: where scalar code begins and stops, and where registers lie meanwhile;
+//! * [`check`]: what is tested once for many operations;
 //! * [`emit`]: the loop over groups, branches, parting and meeting;
 //! * [`value`], [`ops`], [`memory`]: registers as vectors, and the operations that have a vector form;
 //! * [`lanes`]: all other operations, lane by lane through the scalar emitter;
 //! * [`warp`]: barriers, and operations among the lanes.
 
+mod check;
 mod emit;
 mod lanes;
 mod memory;
@@ -17,6 +19,7 @@ mod shape;
 mod value;
 mod warp;
 
+pub use check::Cover;
 pub use emit::function;
 pub use plan::{Doors, Frame, Plan};
 pub use shape::{Setting, Shape};

@@ -1,6 +1,7 @@
 //! What is known of a kernel before its vector code is made: blocks cut so that scalar code can begin wherever the lanes
 //! may have to part, the shapes of its registers, and where they live while scalar code runs.
 
+use super::check::{Check, cut_at_checks};
 use super::shape::{self, Setting, Shape, Shapes};
 use crate::codegen::Unit;
 use crate::ir::flow::{Flow, RegSet, region};
@@ -16,12 +17,13 @@ pub struct Plan {
     pub setting: Setting,
     /// By block: all its lanes run it in scalar code, each by itself.
     pub leave: Vec<bool>,
-    /// By block: registers of 32 bits that must not wrap within the group, or it ends in scalar code; and whether they are
-    /// signed.
-    pub checks: Vec<Vec<(Reg, bool)>>,
+    /// By block: what must hold at its start, or the group ends in scalar code.
+    pub checks: Vec<Vec<Check>>,
     /// By function of the program: whether it may have to wait for other threads.
     waiting: Vec<bool>,
     pub frame: Frame,
+    /// By block: how many others lead there.
+    ways: Vec<u32>,
 }
 
 impl Plan {
@@ -35,7 +37,16 @@ impl Plan {
         let (checks, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
         let flow = Flow::new(&f);
         let frame = Frame::new(f.regs.len());
-        Plan { f, flow, shapes, setting, leave, checks, waiting, frame }
+        let mut ways = vec![0; f.blocks.len()];
+        for b in 0..f.blocks.len() {
+            successors(&f, b as BlockId).iter().for_each(|s| ways[*s as usize] += 1);
+        }
+        Plan { ways, f, flow, shapes, setting, leave, checks, waiting, frame }
+    }
+
+    /// Whether only one block leads to this one.
+    pub fn cut(&self, b: BlockId) -> bool {
+        b > 0 && self.ways[b as usize] == 1
     }
 
     pub fn shapes(&self) -> Shapes<'_> {
@@ -152,7 +163,7 @@ fn waiting_functions(p: &Program, reached: &[u32]) -> Vec<bool> {
 }
 
 /// A new block at the end, for the rest of another one.
-fn push(f: &mut Function, insts: Vec<Inst>, term: Term) -> BlockId {
+pub fn push(f: &mut Function, insts: Vec<Inst>, term: Term) -> BlockId {
     f.blocks.push(crate::ir::Block { insts, term });
     f.blocks.len() as BlockId - 1
 }
@@ -205,51 +216,6 @@ fn isolate(f: &mut Function, waiting: &[bool]) -> Vec<bool> {
         b += 1;
     }
     leave
-}
-
-/// Cuts blocks before each operation that widens an affine value, once for each value of a register.
-fn cut_at_checks(
-    f: &mut Function,
-    setting: Setting,
-    regs: &[Shape],
-    mut leave: Vec<bool>,
-) -> (Vec<Vec<(Reg, bool)>>, Vec<bool>) {
-    let mut checks = vec![Vec::new(); f.blocks.len()];
-    let mut b = 0;
-    while b < f.blocks.len() {
-        let mut known: Vec<(Reg, bool)> = checks[b].clone();
-        let mut cut = None;
-        for (i, inst) in f.blocks[b].insts.iter().enumerate() {
-            let check = Shapes { f, setting, regs }.widens(&inst.op);
-            let apart = inst.guard.is_some_and(|g| !regs[g.reg as usize].uniform());
-            if let Some(c) = check
-                && !apart
-                && !known.contains(&c)
-            {
-                cut = Some((i, c));
-                break;
-            }
-            inst.op.dests(&mut |r| known.retain(|k| k.0 != r));
-        }
-        let Some((i, check)) = cut else {
-            b += 1;
-            continue;
-        };
-        if i == 0 {
-            checks[b].push(check);
-            continue;
-        }
-        let tail = f.blocks[b].insts.split_off(i);
-        let term = std::mem::replace(&mut f.blocks[b].term, Term::Ret);
-        let rest = push(f, tail, term);
-        f.blocks[b].term = Term::Jump(rest);
-        known.retain(|k| k.0 != check.0);
-        known.push(check);
-        checks.push(vec![check]);
-        leave.push(false);
-        b += 1;
-    }
-    (checks, leave)
 }
 
 /// Blocks at which scalar code may have to begin or to stop.
