@@ -18,6 +18,8 @@ pub enum What {
     Managed,
     /// From the pool with this handle.
     Pooled(usize),
+    /// Memory of a graph.
+    Graph,
     /// A module's variable; managed ones the host reaches as well.
     Variable {
         /// `__managed__`.
@@ -146,8 +148,8 @@ impl Allocations {
                     memory::give_back(&allocation);
                 }
                 What::Host(_) | What::Registered(_) => host::give_back(&allocation),
-                // A module's memory goes with the module; mappings belong to no context.
-                What::Variable { .. } | What::Mapped => {}
+                // A module's memory goes with the module, a graph's with the graph; mappings belong to no context.
+                What::Variable { .. } | What::Mapped | What::Graph => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::graph::capture;
 use crate::stream::{Stream, Work};
 use crate::{current, per_thread, printf, progress};
 use cudarc::driver::sys::CUresult;
@@ -116,12 +117,18 @@ impl Context {
     /// Gives work to a stream, behind everything that the default stream's rules order before it.
     ///
     /// # Errors
-    /// The context's fatal error, and what [`Stream::push`] says.
+    /// The context's fatal error, what [`capture::take`] and [`Stream::push`] say.
     pub fn submit(&self, stream: &Arc<Stream>, work: Work) -> Result {
         self.fate.check()?;
+        let Some(work) = capture::take(self, stream, work)? else { return Ok(()) };
         let mut streams = self.lock_streams();
         let waits = self.implied_waits(stream, &mut streams);
-        if matches!(work, Work::Short(_) | Work::Mark(_)) && waits.is_empty() && stream.is_idle() {
+        let short = match &work {
+            Work::Do(op) => op.is_short(),
+            Work::Short(_) | Work::Mark(_) => true,
+            _ => false,
+        };
+        if short && waits.is_empty() && stream.is_idle() {
             // Under the lock, so that nothing can be given to the stream meanwhile.
             stream.perform(work);
             return Ok(());
@@ -180,6 +187,7 @@ impl Context {
     /// The context's fatal error, or that of `work`.
     pub fn run_now(&self, stream: &Arc<Stream>, work: impl FnOnce() -> Result) -> Result {
         self.fate.check()?;
+        capture::permit(self, stream)?;
         self.wait_for(&self.before(stream))?;
         work()
     }
@@ -197,6 +205,7 @@ impl Context {
     /// # Errors
     /// The context's fatal error.
     pub fn synchronize_stream(&self, stream: &Arc<Stream>) -> Result {
+        capture::permit(self, stream)?;
         self.wait_for(&self.before(stream))
     }
 
@@ -206,14 +215,29 @@ impl Context {
     /// `CUDA_ERROR_NOT_READY` if not; the context's fatal error.
     pub fn query_stream(&self, stream: &Arc<Stream>) -> Result {
         self.fate.check()?;
+        capture::permit(self, stream)?;
         if self.before(stream).is_empty() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    }
+
+    /// Its streams, as far as somebody still holds them.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        self.lock_streams().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// `cuCtxSynchronize`: as [`Context::drain`], which no capture may see.
+    ///
+    /// # Errors
+    /// As [`Context::drain`], and [`capture::permit_all`].
+    pub fn synchronize(&self) -> Result {
+        capture::permit_all(self)?;
+        self.drain()
     }
 
     /// Waits until all streams have done what they were given.
     ///
     /// # Errors
     /// The context's fatal error.
-    pub fn synchronize(&self) -> Result {
+    pub fn drain(&self) -> Result {
         let waits: Vec<_> = self
             .lock_streams()
             .iter()
@@ -229,7 +253,7 @@ impl Context {
             return;
         }
         // Its error, if any, has been reported or nobody is left to hear it.
-        let _ = self.synchronize();
+        let _ = self.drain();
         cuda_abi::export_tables::context_destroyed(std::ptr::with_exposed_provenance_mut(self.handle));
         TABLES.contexts.remove(self.handle);
         for module in TABLES.modules.all().iter().filter(|m| m.context == self.handle) {

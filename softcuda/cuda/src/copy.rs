@@ -1,9 +1,12 @@
 //! Linear copies.
 
-use crate::context::{self, Context};
+use crate::context;
+use crate::copy_box::{BoxCopy, End, Extent};
 use crate::error::*;
+use crate::graph::capture;
+use crate::op::Op;
 use crate::place::{self, Place};
-use crate::stream::{Stream, Work};
+use crate::stream::Work;
 use std::sync::Arc;
 
 /// An asynchronous copy from pageable memory is staged up to this size; above it the call does the copy itself.
@@ -23,18 +26,20 @@ pub enum Ends {
 }
 
 impl Ends {
-    fn places(self, to: u64, from: u64, length: usize) -> Result<(Place, Place)> {
-        let (to_known, from_known) = match self {
-            Ends::HostToDevice => (true, false),
-            Ends::DeviceToHost => (false, true),
-            Ends::DeviceToDevice => (true, true),
-            Ends::Unified => (false, false),
+    /// The copy, checked; the kinds are those of `CUmemorytype`.
+    ///
+    /// # Safety
+    /// As [`BoxCopy::prepare`].
+    unsafe fn prepare(self, to: u64, from: u64, length: usize) -> Result<Arc<BoxCopy>> {
+        let (to_kind, from_kind) = match self {
+            Ends::HostToDevice => (2, 1),
+            Ends::DeviceToHost => (1, 2),
+            Ends::DeviceToDevice => (2, 2),
+            Ends::Unified => (4, 4),
         };
-        let end = |address, known, write| {
-            let length = length as u64;
-            if known { Place::known(address, length, write) } else { Place::any(address, length, write) }
-        };
-        Ok((end(to, to_known, true)?, end(from, from_known, false)?))
+        let (to, from) = (End::linear(to_kind, to), End::linear(from_kind, from));
+        // SAFETY: the caller vouches for host ranges.
+        unsafe { BoxCopy::prepare(to, from, Extent::line(length)) }
     }
 }
 
@@ -46,20 +51,22 @@ impl Ends {
 /// # Safety
 /// Host ranges are the program's and valid.
 pub unsafe fn blocking(ends: Ends, to: u64, from: u64, length: usize, stream: usize) -> Result {
+    capture::permit_unsafe()?;
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
     if length == 0 {
         return Ok(());
     }
-    let (to, from) = ends.places(to, from, length)?;
-    if ends == Ends::DeviceToDevice && !to.is_synchronous() && !from.is_synchronous() {
-        return enqueue(&context, &stream, to, from, length);
-    }
     // SAFETY: the caller vouches for host ranges.
-    context.run_now(&stream, || unsafe { place::copy(&to, &from, length) })
+    let copy = unsafe { ends.prepare(to, from, length)? };
+    if ends == Ends::DeviceToDevice && !copy.is_synchronous() {
+        return context.submit(&stream, Work::Do(Op::Copy(copy)));
+    }
+    context.run_now(&stream, || copy.run())
 }
 
-/// A copy in a stream. With pageable memory it is over (or its source is read) when the call returns.
+/// A copy in a stream. With pageable memory it is over (or its source is read) when the call returns, unless the stream
+/// captures: then it reads and writes that memory at each launch of the graph.
 ///
 /// # Errors
 /// As [`blocking`].
@@ -72,27 +79,35 @@ pub unsafe fn asynchronous(ends: Ends, to: u64, from: u64, length: usize, stream
     if length == 0 {
         return Ok(());
     }
-    let (to, from) = ends.places(to, from, length)?;
-    if from.is_pageable() && !to.is_pageable() && length <= STAGED {
-        let mut staged = vec![0u8; length];
-        let buffer = Place::Pageable(staged.as_mut_ptr().expose_provenance() as u64);
-        // SAFETY: the caller vouches for the source; the buffer is as long.
-        unsafe { place::copy(&buffer, &from, length)? };
-        // SAFETY: the closure owns the buffer.
-        let job = move || unsafe {
-            place::copy(&to, &Place::Pageable(staged.as_ptr().expose_provenance() as u64), staged.len())
-        };
-        return context.submit(&stream, Work::of_size(length, job));
+    // SAFETY: the caller vouches for host ranges.
+    let copy = unsafe { ends.prepare(to, from, length)? };
+    match copy.pageable() {
+        _ if stream.is_capturing() => context.submit(&stream, Work::Do(Op::Copy(copy))),
+        (false, true) if length <= STAGED => {
+            // SAFETY: the caller vouches for the source.
+            let staged = unsafe { stage(&copy, length)? };
+            context.submit(&stream, staged)
+        }
+        (false, false) => context.submit(&stream, Work::Do(Op::Copy(copy))),
+        _ => context.run_now(&stream, || copy.run()),
     }
-    if from.is_pageable() || to.is_pageable() {
-        // SAFETY: the caller vouches for host ranges.
-        return context.run_now(&stream, || unsafe { place::copy(&to, &from, length) });
-    }
-    enqueue(&context, &stream, to, from, length)
 }
 
-fn enqueue(context: &Context, stream: &Arc<Stream>, to: Place, from: Place, length: usize) -> Result {
-    // SAFETY: both places are known memory; what the program frees meanwhile `copy` notices or the program promised not to.
-    let job = move || unsafe { place::copy(&to, &from, length) };
-    context.submit(stream, Work::of_size(length, job))
+/// The copy as work that has read its pageable source.
+///
+/// # Safety
+/// The source has `length` bytes.
+unsafe fn stage(copy: &BoxCopy, length: usize) -> Result<Work> {
+    let from = if copy.from.kind == 1 { copy.from.host } else { copy.from.device };
+    let mut staged = vec![0u8; length];
+    let buffer = Place::Pageable(staged.as_mut_ptr().expose_provenance() as u64);
+    // SAFETY: the caller vouches for the source; the buffer is as long.
+    unsafe { place::copy(&buffer, &Place::Pageable(from), length)? };
+    let source = End::linear(1, staged.as_ptr().expose_provenance() as u64);
+    // SAFETY: the buffer goes with the work.
+    let copy = unsafe { BoxCopy::prepare(copy.to, source, copy.extent)? };
+    Ok(Work::of_size(length, move || {
+        let _staged = &staged;
+        copy.run()
+    }))
 }

@@ -2,8 +2,11 @@
 
 use crate::context;
 use crate::error::*;
+use crate::graph::capture;
+use crate::op::Op;
 use crate::place::{self, Place};
 use crate::stream::Work;
+use std::sync::Arc;
 
 /// One end of a box copy.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +34,20 @@ pub struct Extent {
     pub height: usize,
     /// Planes.
     pub depth: usize,
+}
+
+impl End {
+    /// Bytes at an address, of kind 1, 2 or 4.
+    pub fn linear(kind: u32, address: u64) -> End {
+        End { kind, host: address, device: address, origin: [0; 3], pitch: 0, height: 0 }
+    }
+}
+
+impl Extent {
+    /// One row.
+    pub fn line(bytes: usize) -> Extent {
+        Extent { width: bytes, height: 1, depth: 1 }
+    }
 }
 
 /// An end whose steps and range are known.
@@ -69,35 +86,99 @@ impl End {
     }
 }
 
-/// Copies a box. With `wait` it is over when the call returns; without, only if memory is pageable.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for pitches smaller than the rows and ranges that are not (all) there,
-/// `CUDA_ERROR_NOT_SUPPORTED` for arrays.
-///
-/// # Safety
-/// Host ranges are the program's and valid, pinned ones until the stream has come past the copy.
-pub unsafe fn copy(to: End, from: End, extent: Extent, stream: usize, wait: bool) -> Result {
-    let (context, stream) = context::stream(stream)?;
-    context.fate.check()?;
-    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
-        return Ok(());
+/// A copy that is found to be possible.
+pub struct BoxCopy {
+    /// Where to, as the program says it.
+    pub to: End,
+    /// Where from, as the program says it.
+    pub from: End,
+    /// How much.
+    pub extent: Extent,
+    /// None: nothing is to be copied.
+    sides: Option<(Side, Side)>,
+}
+
+impl BoxCopy {
+    /// Checks a copy.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for pitches smaller than the rows and ranges that are not (all) there,
+    /// `CUDA_ERROR_NOT_SUPPORTED` for arrays.
+    ///
+    /// # Safety
+    /// Host ranges are the program's and valid whenever the copy runs.
+    pub unsafe fn prepare(to: End, from: End, extent: Extent) -> Result<Arc<BoxCopy>> {
+        let largest = [to.origin, from.origin, [extent.width, extent.height, extent.depth]];
+        if largest.iter().flatten().any(|n| *n > 1 << 47) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let empty = extent.width == 0 || extent.height == 0 || extent.depth == 0;
+        let sides = if empty { None } else { Some((to.side(&extent, true)?, from.side(&extent, false)?)) };
+        Ok(Arc::new(BoxCopy { to, from, extent, sides }))
     }
-    let largest = [to.origin, from.origin, [extent.width, extent.height, extent.depth]];
-    if largest.iter().flatten().any(|n| *n > 1 << 47) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+
+    /// Whether host memory that the driver does not know is at one of the ends: (target, source).
+    pub fn pageable(&self) -> (bool, bool) {
+        self.sides
+            .as_ref()
+            .map_or((false, false), |(to, from)| (to.place.is_pageable(), from.place.is_pageable()))
     }
-    let (to, from) = (to.side(&extent, true)?, from.side(&extent, false)?);
-    let now = wait || to.place.is_pageable() || from.place.is_pageable();
-    let job = move || {
-        for z in 0..extent.depth as u64 {
-            for y in 0..extent.height as u64 {
+
+    /// Whether the program wants operations on one of the ends to be over when the call returns.
+    pub fn is_synchronous(&self) -> bool {
+        self.sides.as_ref().is_some_and(|(to, from)| to.place.is_synchronous() || from.place.is_synchronous())
+    }
+
+    /// Whether nothing is to be copied.
+    pub fn is_empty(&self) -> bool {
+        self.sides.is_none()
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> usize {
+        self.extent.width.saturating_mul(self.extent.height).saturating_mul(self.extent.depth)
+    }
+
+    /// Copies.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed meanwhile.
+    pub fn run(&self) -> Result {
+        let Some((to, from)) = &self.sides else { return Ok(()) };
+        for z in 0..self.extent.depth as u64 {
+            for y in 0..self.extent.height as u64 {
                 let place = |side: &Side| side.place.plus(z * side.plane + y * side.row);
-                // SAFETY: `side` found all rows inside their allocations; the caller vouches for host ranges.
-                unsafe { place::copy(&place(&to), &place(&from), extent.width)? };
+                // SAFETY: `side` found all rows inside their allocations; who called `prepare` vouches for host ranges.
+                unsafe { place::copy(&place(to), &place(from), self.extent.width)? };
             }
         }
         Ok(())
-    };
-    if now { context.run_now(&stream, job) } else { context.submit(&stream, Work::Run(Box::new(job))) }
+    }
+}
+
+/// Copies a box. With `wait` it is over when the call returns; without, only if memory is pageable and the stream does not
+/// capture.
+///
+/// # Errors
+/// As [`BoxCopy::prepare`], and the context's fatal error.
+///
+/// # Safety
+/// As [`BoxCopy::prepare`]; ranges that are not pinned at least until the call returns.
+pub unsafe fn copy(to: End, from: End, extent: Extent, stream: usize, wait: bool) -> Result {
+    if wait {
+        capture::permit_unsafe()?;
+    }
+    let (context, stream) = context::stream(stream)?;
+    context.fate.check()?;
+    // SAFETY: the caller vouches for the ranges.
+    let copy = unsafe { BoxCopy::prepare(to, from, extent)? };
+    if copy.is_empty() {
+        return Ok(());
+    }
+    let pageable = copy.pageable().0 || copy.pageable().1;
+    if wait || (pageable && !stream.is_capturing()) {
+        context.run_now(&stream, || copy.run())
+    } else {
+        context.submit(&stream, Work::Do(Op::Copy(copy)))
+    }
 }

@@ -28,6 +28,8 @@ pub struct Device {
     pub primary: Primary,
     /// Its stream-ordered memory pools.
     pub pools: crate::pool::DevicePools,
+    /// What its graphs use.
+    pub graph_memory: crate::graph::memory::Usage,
 }
 
 impl Device {
@@ -45,6 +47,7 @@ impl Device {
             multiprocessors: config.workers as u32,
             primary: Primary::new(),
             pools: crate::pool::DevicePools::new(),
+            graph_memory: crate::graph::memory::Usage::default(),
         })
     }
 

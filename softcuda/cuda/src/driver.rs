@@ -9,6 +9,9 @@ use crate::entry;
 use crate::error::*;
 use crate::event::Event;
 use crate::function::Function;
+use crate::graph::exec::Exec;
+use crate::graph::user_object::UserObject;
+use crate::graph::{Graph, NodePlace};
 use crate::handles::{Handles, Kind};
 use crate::library::{Kernel, Library};
 use crate::link::Link;
@@ -40,6 +43,14 @@ pub struct Tables {
     pub pools: Handles<Pool>,
     /// `CUmemGenericAllocationHandle`
     pub backings: Handles<Backing>,
+    /// `CUgraph`
+    pub graphs: Handles<Graph>,
+    /// `CUgraphNode`: where each node is.
+    pub nodes: Handles<NodePlace>,
+    /// `CUgraphExec`
+    pub execs: Handles<Exec>,
+    /// `CUuserObject`
+    pub user_objects: Handles<UserObject>,
     /// What lies where, on all devices and in host memory.
     pub allocations: Allocations,
 }
@@ -56,6 +67,10 @@ pub static TABLES: Tables = Tables {
     links: Handles::new(Kind::Link),
     pools: Handles::new(Kind::Pool),
     backings: Handles::new(Kind::Backing),
+    graphs: Handles::new(Kind::Graph),
+    nodes: Handles::new(Kind::Node),
+    execs: Handles::new(Kind::Exec),
+    user_objects: Handles::new(Kind::UserObject),
     allocations: Allocations::new(),
 };
 

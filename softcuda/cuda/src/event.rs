@@ -1,9 +1,11 @@
 //! Events: marks in streams, with the time at which they were passed.
 #![forbid(unsafe_code)]
 
+use crate::context::Context;
 use crate::driver::TABLES;
 use crate::error::*;
-use crate::stream::Work;
+use crate::graph::capture::{self, Tail};
+use crate::stream::{Stream, Work};
 use crate::{current, printf, progress};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -36,13 +38,58 @@ pub struct Event {
     /// Its context's handle.
     pub context: usize,
     flags: u32,
-    last: Mutex<Option<Arc<Record>>>,
+    last: Mutex<Last>,
+}
+
+/// What an event was last recorded in.
+#[derive(Default, Clone)]
+enum Last {
+    /// Nothing.
+    #[default]
+    Never,
+    /// A stream's work.
+    Recorded(Arc<Record>),
+    /// A capture, after these nodes.
+    Captured(Tail),
 }
 
 impl Event {
-    /// The newest recording, if it was ever recorded.
-    pub fn last_record(&self) -> Option<Arc<Record>> {
+    fn last(&self) -> Last {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_last(&self, last: Last) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    }
+
+    /// The newest recording, if it was ever recorded in work that is done.
+    pub fn last_record(&self) -> Option<Arc<Record>> {
+        match self.last() {
+            Last::Recorded(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Where in a capture it was last recorded.
+    pub fn captured(&self) -> Option<Tail> {
+        match self.last() {
+            Last::Captured(tail) => Some(tail),
+            _ => None,
+        }
+    }
+
+    /// A new recording that somebody will pass.
+    pub fn start_record(&self) -> Arc<Record> {
+        let record = Arc::new(Record::default());
+        self.set_last(Last::Recorded(record.clone()));
+        record
+    }
+
+    /// An event that a capture recorded says nothing about work that is done.
+    fn check_not_captured(&self) -> Result {
+        let Some(tail) = self.captured() else { return Ok(()) };
+        tail.capture.invalidate();
+        Err(CUDA_ERROR_CAPTURED_EVENT)
     }
 
     /// The time of a passed event that keeps times.
@@ -104,21 +151,41 @@ pub fn record(handle: usize, stream: usize, flags: u32) -> Result {
     }
     let event = find(handle)?;
     let (context, stream) = crate::context::stream(stream)?;
+    record_in(&event, &context, &stream, flags)
+}
+
+/// As [`record`], with the objects.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_in(event: &Arc<Event>, context: &Context, stream: &Arc<Stream>, flags: u32) -> Result {
     if context.handle != event.context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
+    if capture::record(context, stream, event, flags)? {
+        return Ok(());
+    }
     let record = Arc::new(Record::default());
-    context.submit(&stream, Work::Mark(record.clone()))?;
-    *event.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+    context.submit(stream, Work::Mark(record.clone()))?;
+    event.set_last(Last::Recorded(record));
     Ok(())
+}
+
+impl Event {
+    /// It was recorded in a capture, after these nodes.
+    pub fn set_captured(&self, tail: Tail) {
+        self.set_last(Last::Captured(tail));
+    }
 }
 
 /// `cuEventQuery`.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_READY` while the newest recording is not passed.
+/// `CUDA_ERROR_NOT_READY` while the newest recording is not passed, `CUDA_ERROR_CAPTURED_EVENT`.
 pub fn query(handle: usize) -> Result {
+    capture::permit_unsafe()?;
     let event = find(handle)?;
+    event.check_not_captured()?;
     event.check_context()?;
     match event.last_record() {
         Some(record) if !record.is_done() => Err(CUDA_ERROR_NOT_READY),
@@ -129,9 +196,11 @@ pub fn query(handle: usize) -> Result {
 /// `cuEventSynchronize`.
 ///
 /// # Errors
-/// The context's fatal error.
+/// The context's fatal error, `CUDA_ERROR_CAPTURED_EVENT`.
 pub fn synchronize(handle: usize) -> Result {
+    capture::permit_unsafe()?;
     let event = find(handle)?;
+    event.check_not_captured()?;
     if let Some(record) = event.last_record() {
         progress::wait(|| record.is_done());
     }
@@ -148,6 +217,8 @@ pub fn synchronize(handle: usize) -> Result {
 /// passed yet.
 pub fn elapsed(start: usize, end: usize) -> Result<f32> {
     let (start, end) = (find(start)?, find(end)?);
+    start.check_not_captured()?;
+    end.check_not_captured()?;
     if start.context != end.context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }

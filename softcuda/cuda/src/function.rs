@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::attributes::{MAX_THREADS_PER_BLOCK, REGISTERS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN};
+use crate::context::Context;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::handles::{self, Kind};
@@ -118,6 +119,17 @@ pub fn find(handle: usize) -> Result<Arc<Function>> {
         return library::function(&kernel, &context);
     }
     TABLES.functions.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// As [`find`], for a context that need not be the current one.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_in(handle: usize, context: &Context) -> Result<Arc<Function>> {
+    if handles::kind_of(handle) == Kind::Kernel as usize {
+        return library::function(&*library::find_kernel(handle)?, context);
+    }
+    find(handle)
 }
 
 /// `cuFuncGetParamInfo`: offset and size of a parameter.

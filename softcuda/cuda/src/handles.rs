@@ -33,6 +33,14 @@ pub enum Kind {
     Pool,
     /// `CUmemGenericAllocationHandle`
     Backing,
+    /// `CUgraph`
+    Graph,
+    /// `CUgraphNode`
+    Node,
+    /// `CUgraphExec`
+    Exec,
+    /// `CUuserObject`
+    UserObject,
 }
 
 /// Where the numbers start: far from 0, 1 and 2, which are streams, and unlike any mapped address.

@@ -4,6 +4,7 @@
 use crate::allocations::{Allocation, What};
 use crate::driver::{self, TABLES};
 use crate::error::*;
+use crate::graph::capture;
 use crate::{current, graveyard};
 use softcuda_engine::{Access, Reservation};
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ pub fn give_back(allocation: &Allocation) {
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for unknown flags or no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn alloc(bytes: usize, flags: u32) -> Result<u64> {
+    capture::permit_unsafe()?;
     let context = current::healthy()?;
     if flags & !ALLOC_FLAGS != 0 || bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -74,13 +76,14 @@ pub fn alloc(bytes: usize, flags: u32) -> Result<u64> {
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` unless [`alloc`] gave the address.
 pub fn free(address: u64) -> Result {
+    capture::permit_unsafe()?;
     let context = current::healthy()?;
     if address == 0 {
         return Ok(());
     }
     let ours = |a: &Allocation| a.base == address && matches!(a.what, What::Host(_));
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    context.synchronize()?;
+    context.drain()?;
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     give_back(&allocation);
     Ok(())
@@ -147,7 +150,7 @@ pub fn unpin(address: u64) -> Result {
     let context = current::healthy()?;
     let ours = |a: &Allocation| a.base == address && matches!(a.what, What::Registered(_));
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-    context.synchronize()?;
+    context.drain()?;
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     give_back(&allocation);
     Ok(())

@@ -201,7 +201,7 @@ pub fn unload(handle: usize) -> Result {
     for (context, module) in modules {
         if let Some(context) = TABLES.contexts.get(context) {
             // A dead context's error is not this call's to report.
-            let _ = context.synchronize();
+            let _ = context.drain();
         }
         module.unload();
     }

@@ -5,6 +5,7 @@ use crate::allocations::{Allocation, What};
 use crate::attributes::PITCH_ALIGNMENT;
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::graph::{self, capture};
 use crate::{current, managed};
 
 /// What CUDA aligns allocations to.
@@ -15,6 +16,7 @@ const ALIGNMENT: u64 = 256;
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn take(bytes: usize, what: What) -> Result<u64> {
+    capture::permit_unsafe()?;
     let context = current::healthy()?;
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -51,15 +53,20 @@ pub fn alloc_pitch(width: usize, height: usize, element: u32) -> Result<(u64, us
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` unless the address is an allocation's first.
 pub fn free(address: u64) -> Result {
+    capture::permit_unsafe()?;
     let context = current::healthy()?;
     if address == 0 {
         return Ok(());
+    }
+    if TABLES.allocations.find(address).is_some_and(|a| a.base == address && a.what == What::Graph) {
+        context.drain()?;
+        return graph::memory::free(address);
     }
     let ours = |a: &Allocation| {
         a.base == address && matches!(a.what, What::Device | What::Managed | What::Pooled(_))
     };
     TABLES.allocations.find(address).filter(ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    context.synchronize()?;
+    context.drain()?;
     // A second free of the same address by another thread may have come first.
     let allocation = TABLES.allocations.take(address, ours).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     give_back(&allocation);

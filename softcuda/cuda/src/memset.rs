@@ -1,11 +1,14 @@
 //! Memory sets: of bytes, halves and words, linear and in rows.
 #![forbid(unsafe_code)]
 
+use crate::allocations::Allocation;
 use crate::context;
 use crate::error::*;
+use crate::op::Op;
 use crate::place::Place;
 use crate::stream::Work;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Rows of elements.
 #[derive(Debug, Clone, Copy)]
@@ -27,40 +30,75 @@ impl Rows {
     }
 }
 
-/// Sets every element to `pattern` (1, 2 or 4 bytes). In a stream; the calls that are not asynchronous by name give the
-/// default stream, and CUDA lets those return early as well.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an address that is not a multiple of the element, or a range that is not (all) there.
-pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
-    let (context, stream) = context::stream(stream)?;
-    context.fate.check()?;
-    if rows.width == 0 || rows.height == 0 {
-        return Ok(());
+/// A memory set that is found to be possible.
+pub struct Fill {
+    /// What is set.
+    pub rows: Rows,
+    /// Bytes of an element: 1, 2 or 4 of them.
+    pub pattern: Arc<[u8]>,
+    /// None: nothing is to be set.
+    allocation: Option<Allocation>,
+}
+
+impl Fill {
+    /// Checks a memory set.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an address that is not a multiple of the element, or a range that is not (all) there.
+    pub fn prepare(rows: Rows, pattern: &[u8]) -> Result<Arc<Fill>> {
+        let mut fill = Fill { rows, pattern: pattern.into(), allocation: None };
+        if rows.width == 0 || rows.height == 0 {
+            return Ok(Arc::new(fill));
+        }
+        let row = rows.width.checked_mul(pattern.len()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let element = pattern.len() as u64;
+        let rows_apart = rows.height > 1;
+        if !rows.address.is_multiple_of(element)
+            || (rows_apart && (rows.pitch < row || !rows.pitch.is_multiple_of(pattern.len())))
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let span = rows.pitch.checked_mul(rows.height - 1).and_then(|s| s.checked_add(row));
+        let place = Place::known(rows.address, span.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64, true)?;
+        let Place::Known(_, allocation) = place else { return Err(CUDA_ERROR_INVALID_VALUE) };
+        fill.allocation = Some(allocation);
+        Ok(Arc::new(fill))
     }
-    let row = rows.width.checked_mul(pattern.len()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let element = pattern.len() as u64;
-    let rows_apart = rows.height > 1;
-    if !rows.address.is_multiple_of(element)
-        || (rows_apart && (rows.pitch < row || !rows.pitch.is_multiple_of(pattern.len())))
-    {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> usize {
+        self.rows.width.saturating_mul(self.pattern.len()).saturating_mul(self.rows.height)
     }
-    let span = rows.pitch.checked_mul(rows.height - 1).and_then(|s| s.checked_add(row));
-    let place = Place::known(rows.address, span.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64, true)?;
-    let now = place.is_synchronous();
-    let Place::Known(_, allocation) = place else { return Err(CUDA_ERROR_INVALID_VALUE) };
-    let pattern: Arc<[u8]> = pattern.into();
-    let job = move || {
+
+    /// Sets.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed meanwhile.
+    pub fn run(&self) -> Result {
+        let Some(allocation) = &self.allocation else { return Ok(()) };
         let memory = &allocation.device.memory;
-        for y in 0..rows.height {
-            let address = rows.address + (y * rows.pitch) as u64;
-            if !memory.fill(address, &pattern, rows.width as u64) {
+        for y in 0..self.rows.height {
+            let address = self.rows.address + (y * self.rows.pitch) as u64;
+            if !memory.fill(address, &self.pattern, self.rows.width as u64) {
                 return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
             }
         }
         Ok(())
-    };
-    let bytes = row.saturating_mul(rows.height);
-    if now { context.run_now(&stream, job) } else { context.submit(&stream, Work::of_size(bytes, job)) }
+    }
+}
+
+/// Sets every element to `pattern` (1, 2 or 4 bytes). In a stream; the calls that are not asynchronous by name give the
+/// default stream, and CUDA lets those return early as well.
+///
+/// # Errors
+/// As [`Fill::prepare`], and the context's fatal error.
+pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
+    let (context, stream) = context::stream(stream)?;
+    context.fate.check()?;
+    let fill = Fill::prepare(rows, pattern)?;
+    let Some(allocation) = &fill.allocation else { return Ok(()) };
+    if allocation.synchronous.load(Ordering::Relaxed) && !stream.is_capturing() {
+        return context.run_now(&stream, || fill.run());
+    }
+    context.submit(&stream, Work::Do(Op::Set(fill)))
 }

@@ -214,7 +214,7 @@ pub fn unload(handle: usize) -> Result {
     let module = find(handle)?;
     if let Some(context) = TABLES.contexts.get(module.context) {
         // The error of a dead context is not this call's to report: the module goes in any case.
-        let _ = context.synchronize();
+        let _ = context.drain();
     }
     module.unload();
     Ok(())

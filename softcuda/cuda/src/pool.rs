@@ -7,6 +7,7 @@ use crate::context;
 use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
+use crate::graph::{self, capture};
 use crate::memory;
 use crate::stream::Work;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -117,13 +118,16 @@ pub fn destroy(handle: usize) -> Result {
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for no bytes or no pool, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn alloc(bytes: usize, pool: usize, stream: usize) -> Result<u64> {
-    let (context, _) = context::stream(stream)?;
+    let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let pool = find(if pool == 0 { current_of(&context.device) } else { pool })?;
     let device = driver::device(pool.device)?;
+    if let Some(address) = capture::alloc(&context, &stream, device, bytes as u64)? {
+        return Ok(address);
+    }
     let address = device.memory.alloc(bytes as u64, 256).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     TABLES.allocations.add(address, bytes as u64, What::Pooled(pool.handle), context.handle, device);
     pool.highest.fetch_max(pool.used(), Ordering::Relaxed);
@@ -139,6 +143,12 @@ pub fn free(address: u64, stream: usize) -> Result {
     context.fate.check()?;
     if address == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if capture::free(&stream, address)? {
+        return Ok(());
+    }
+    if TABLES.allocations.find(address).is_some_and(|a| a.base == address && a.what == What::Graph) {
+        return graph::memory::free(address);
     }
     let ours = |a: &Allocation| matches!(a.what, What::Pooled(_) | What::Device | What::Managed);
     // Out of the table at once, so that a second free is an error; the memory itself in stream order.

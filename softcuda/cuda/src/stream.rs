@@ -4,7 +4,11 @@
 use crate::context::{Context, Fate};
 use crate::driver::TABLES;
 use crate::error::*;
-use crate::event::Record;
+use crate::event::{self, Record};
+use crate::graph::capture::{self, Slot};
+use crate::host_call::HostCall;
+use crate::launch::{Attributes, PRIORITY, Value};
+use crate::op::Op;
 use crate::{current, entry, progress, threads};
 use cudarc::driver::sys::CUresult;
 use std::collections::VecDeque;
@@ -27,7 +31,10 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// One piece of work.
 pub enum Work {
-    /// Something that a dead context skips; its error ends the context.
+    /// An operation; a dead context skips it, and its error ends the context. The only work that a stream which captures
+    /// takes.
+    Do(Op),
+    /// As `Do`, for what no graph can hold.
     Run(Box<dyn FnOnce() -> Result + Send>),
     /// As `Run`, so short that starting a thread's turn costs more: where nothing is before it, the calling thread
     /// does it at once.
@@ -68,6 +75,10 @@ pub struct Stream {
     pub seen_by_legacy: AtomicU64,
     /// How much of the legacy stream this one has waited for; changed under the context's lock.
     pub seen_of_legacy: AtomicU64,
+    /// What it captures.
+    pub capture: Slot,
+    /// `cuStreamSetAttribute`: kept, without effect.
+    pub attributes: Mutex<Attributes>,
     fate: Arc<Fate>,
     queue: Mutex<Queue>,
     bell: Condvar,
@@ -106,6 +117,8 @@ impl Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             seen_by_legacy: AtomicU64::new(0),
             seen_of_legacy: AtomicU64::new(0),
+            capture: Slot::default(),
+            attributes: Mutex::default(),
             fate,
             queue: Mutex::default(),
             bell: Condvar::new(),
@@ -122,6 +135,11 @@ impl Stream {
     /// Whether it orders itself with the legacy stream.
     pub fn is_blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
+    }
+
+    /// Whether what it is given goes into a graph.
+    pub fn is_capturing(&self) -> bool {
+        self.capture.is_active()
     }
 
     /// How much work it was given.
@@ -225,6 +243,13 @@ impl Stream {
     /// Does a piece of work on the calling thread.
     pub fn perform(&self, work: Work) {
         match work {
+            Work::Do(op) => {
+                if self.fate.check().is_ok()
+                    && let Err(error) = op.run()
+                {
+                    self.fate.fail(error);
+                }
+            }
             Work::Run(job) | Work::Short(job) => {
                 if self.fate.check().is_ok()
                     && let Err(error) = job()
@@ -266,6 +291,7 @@ pub fn create(flags: u32, priority: i32) -> Result<usize> {
 /// `CUDA_ERROR_INVALID_HANDLE` for a handle that is no created stream.
 pub fn destroy(handle: usize) -> Result {
     let stream = TABLES.streams.remove(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    stream.capture.abandon();
     stream.close();
     Ok(())
 }
@@ -284,29 +310,74 @@ pub fn add_callback(handle: usize, callback: impl FnOnce(CUresult) + Send + 'sta
 ///
 /// # Errors
 /// No such stream; the context's fatal error.
-pub fn launch_host(handle: usize, function: impl FnOnce() + Send + 'static) -> Result {
+pub fn launch_host(handle: usize, call: HostCall) -> Result {
     let (context, stream) = crate::context::stream(handle)?;
-    context.submit(
-        &stream,
-        Work::Run(Box::new(move || {
-            entry::host_function(function);
-            Ok(())
-        })),
-    )
+    context.submit(&stream, Work::Do(Op::Host(call)))
 }
 
-/// `cuStreamWaitEvent`: later work of the stream waits for what the event was last recorded after.
+/// `cuStreamWaitEvent`: later work of the stream waits for what the event was last recorded after. An event of a stream
+/// that captures draws this one into the capture.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for flags other than 0 and 1, no such stream or event.
+/// `CUDA_ERROR_INVALID_VALUE` for flags other than 0 and (in a capture) 1, no such stream or event; what
+/// [`capture::wait`] says.
 pub fn wait_event(handle: usize, event: usize, flags: u32) -> Result {
     if flags > 1 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let event = crate::event::find(event)?;
+    let event = event::find(event)?;
     let (context, stream) = crate::context::stream(handle)?;
+    if capture::wait(&context, &stream, &event, flags)? {
+        return Ok(());
+    }
     match event.last_record() {
         Some(record) if !record.is_done() => context.submit(&stream, Work::Event(record)),
         _ => context.fate.check(),
     }
+}
+
+/// Attributes that streams have (`CUstreamAttrID`): access window, synchronisation policy, priority, memory domains.
+fn is_attribute(id: u32) -> bool {
+    matches!(id, 1 | 3 | 8 | 9 | 10)
+}
+
+/// `cuStreamGetAttribute`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is no attribute of streams; no such stream.
+pub fn attribute(handle: usize, id: u32) -> Result<Value> {
+    let (_, stream) = crate::context::stream(handle)?;
+    if !is_attribute(id) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if id == PRIORITY {
+        return Ok([u64::from(stream.priority as u32), 0, 0, 0, 0, 0, 0, 0]);
+    }
+    stream.attributes.lock().unwrap_or_else(PoisonError::into_inner).get(id)
+}
+
+/// `cuStreamSetAttribute`: hints that are kept. A stream's priority is what it was made with.
+///
+/// # Errors
+/// As [`attribute`], and for a value out of range.
+pub fn set_attribute(handle: usize, id: u32, value: Value) -> Result {
+    let (_, stream) = crate::context::stream(handle)?;
+    if !is_attribute(id) || id == PRIORITY {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    stream.attributes.lock().unwrap_or_else(PoisonError::into_inner).set(id, value)
+}
+
+/// `cuStreamCopyAttributes`.
+///
+/// # Errors
+/// No such stream, or streams of two contexts.
+pub fn copy_attributes(to: usize, from: usize) -> Result {
+    let ((context, to), (other, from)) = (crate::context::stream(to)?, crate::context::stream(from)?);
+    if context.handle != other.handle {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let copy = from.attributes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    *to.attributes.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+    Ok(())
 }

@@ -6,7 +6,6 @@ use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::{current, stream};
 use cudarc::driver::sys::{CUcontext, CUctxCreateParams};
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -105,14 +104,6 @@ exports! { ($) contexts_names, initialised;
         TABLES.contexts.get(peer.addr()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
     }
-    cuThreadExchangeStreamCaptureMode(mode: *mut u32) {
-        thread_local! { static MODE: Cell<u32> = const { Cell::new(0) }; }
-        if mode.is_null() || *mode > 2 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let old = MODE.try_with(|m| m.replace(*mode)).unwrap_or(0);
-        out(mode)?.set(old)
-    }
 }
 
 /// # Safety
@@ -137,7 +128,7 @@ fn or_current(context: CUcontext) -> usize {
 }
 
 /// The living context of an argument, null for the current one.
-fn find(context: CUcontext) -> Result<Arc<Context>> {
+pub(super) fn find(context: CUcontext) -> Result<Arc<Context>> {
     if context.is_null() {
         return current::context();
     }

@@ -73,6 +73,39 @@ impl Volume {
     }
 }
 
+impl Copy3D {
+    /// Target, source and extent.
+    pub(super) fn parts(&self) -> (End, End, Extent) {
+        let extent = Extent { width: self.width, height: self.height, depth: self.depth };
+        (self.to.end(), self.from.end(), extent)
+    }
+
+    /// The struct of a copy.
+    pub(super) fn of(to: &End, from: &End, extent: &Extent) -> Copy3D {
+        let Extent { width, height, depth } = *extent;
+        Copy3D { from: Volume::of(from), to: Volume::of(to), width, height, depth }
+    }
+}
+
+impl Volume {
+    fn of(end: &End) -> Volume {
+        let [x, y, z] = end.origin;
+        Volume {
+            x,
+            y,
+            z,
+            level: 0,
+            kind: end.kind,
+            host: std::ptr::with_exposed_provenance_mut(end.host as usize),
+            device: end.device,
+            array: std::ptr::null_mut(),
+            context: std::ptr::null_mut(),
+            pitch: end.pitch,
+            height: end.height,
+        }
+    }
+}
+
 /// # Safety
 /// `what` is null or good, and so are the host ranges that it names.
 unsafe fn copy_2d(what: *const Copy2D, stream: usize, wait: bool) -> Result {

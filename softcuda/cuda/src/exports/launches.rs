@@ -2,7 +2,7 @@
 
 use super::on;
 use crate::error::*;
-use crate::launch::{self, Refusal, Shape};
+use crate::launch::{self, Attributes, Refusal, Request, Shape};
 use cudarc::driver::sys::{CUfunction, CUstream};
 use std::ffi::c_void;
 
@@ -36,14 +36,14 @@ exports! { ($) launches_names, launched;
         values: *mut *mut c_void, extra: *mut *mut c_void
     ) [cuLaunchKernel_ptsz, default] {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false };
-        launch::kernel(f.addr(), shape, on(stream, default), values, extra)
+        launch::kernel(plain(f, shape), on(stream, default), values, extra)
     }
     cuLaunchCooperativeKernel(
         f: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream,
         values: *mut *mut c_void
     ) [cuLaunchCooperativeKernel_ptsz, default] {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true };
-        launch::kernel(f.addr(), shape, on(stream, default), values, std::ptr::null_mut())
+        launch::kernel(plain(f, shape), on(stream, default), values, std::ptr::null_mut())
     }
     cuLaunchKernelEx(
         config: *const Config, f: CUfunction, values: *mut *mut c_void, extra: *mut *mut c_void
@@ -54,13 +54,16 @@ exports! { ($) launches_names, launched;
         }
         let list = (0..c.count as usize).map(|i| {
             let attribute = &*c.attributes.add(i);
-            let words = attribute.value;
-            (attribute.id, [words[0] as u32, (words[0] >> 32) as u32, words[1] as u32])
+            (attribute.id, attribute.value)
         });
-        let cooperative = launch::attributes(list)?.cooperative;
-        let shape = Shape { grid: c.grid, block: c.block, shared: c.shared, cooperative };
-        launch::kernel(f.addr(), shape, on(c.stream, default), values, extra)
+        let attributes = Attributes::read(list)?;
+        let shape = Shape { grid: c.grid, block: c.block, shared: c.shared, cooperative: false };
+        launch::kernel(Request { function: f.addr(), shape, attributes }, on(c.stream, default), values, extra)
     }
+}
+
+fn plain(function: CUfunction, shape: Shape) -> Request {
+    Request { function: function.addr(), shape, attributes: Attributes::default() }
 }
 
 #[cfg(test)]

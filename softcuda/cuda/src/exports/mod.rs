@@ -43,6 +43,17 @@ mod functions;
 #[macro_use]
 mod launches;
 #[macro_use]
+mod captures;
+#[macro_use]
+mod graphs;
+#[macro_use]
+mod graph_nodes;
+#[macro_use]
+mod graph_execs;
+mod graph_params;
+#[macro_use]
+mod words;
+#[macro_use]
 mod profiler;
 
 /// The address of a function, to be handed out.
@@ -70,6 +81,11 @@ const TABLES: &[&[(&str, Address)]] = &[
     modules::TABLE,
     functions::TABLE,
     launches::TABLE,
+    captures::TABLE,
+    graphs::TABLE,
+    graph_nodes::TABLE,
+    graph_execs::TABLE,
+    words::TABLE,
     profiler::TABLE,
 ];
 
@@ -94,7 +110,7 @@ macro_rules! refuse_what_is_missing {
 }
 
 init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names pools_names copies_names
-sets_names modules_names functions_names launches_names refuse_what_is_missing ; }
+sets_names modules_names functions_names launches_names captures_names graphs_names graph_nodes_names graph_execs_names words_names refuse_what_is_missing ; }
 
 /// Where a result goes.
 struct Out<T>(*mut T);

@@ -2,6 +2,8 @@
 
 use super::{handle, on, out, set_if_wanted};
 use crate::error::*;
+use crate::host_call::{HostCall, HostFunction};
+use crate::launch::Value;
 use crate::{context, stream};
 use cudarc::driver::sys::{CUcontext, CUgreenCtx, CUstream, CUstreamCallback};
 use std::ffi::c_void;
@@ -18,7 +20,7 @@ impl Theirs {
     }
 }
 
-type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
+type Function = Option<HostFunction>;
 
 exports! { ($) streams_names, initialised;
     cuStreamCreate(stream: *mut CUstream, flags: u32) { out(stream)?.set(handle(stream::create(flags, 0)?)) }
@@ -58,36 +60,6 @@ exports! { ($) streams_names, initialised;
     cuStreamGetDevice(stream: CUstream, device: *mut i32) [cuStreamGetDevice_ptsz, default] {
         out(device)?.set(context::stream(on(stream, default))?.0.device.ordinal)
     }
-    cuStreamIsCapturing(stream: CUstream, status: *mut u32) [cuStreamIsCapturing_ptsz, default] {
-        let status = out(status)?;
-        context::stream(on(stream, default))?;
-        status.set(0)
-    }
-    cuStreamGetCaptureInfo(stream: CUstream, status: *mut u32, id: *mut u64) [cuStreamGetCaptureInfo_ptsz, default] {
-        let status = out(status)?;
-        context::stream(on(stream, default))?;
-        set_if_wanted(id, 0);
-        status.set(0)
-    }
-    cuStreamGetCaptureInfo_v2(
-        stream: CUstream, status: *mut u32, id: *mut u64, _graph: *mut c_void, _dependencies: *mut c_void, count: *mut usize
-    ) [cuStreamGetCaptureInfo_v2_ptsz, default] {
-        let status = out(status)?;
-        context::stream(on(stream, default))?;
-        set_if_wanted(id, 0);
-        set_if_wanted(count, 0);
-        status.set(0)
-    }
-    cuStreamGetCaptureInfo_v3(
-        stream: CUstream, status: *mut u32, id: *mut u64, _graph: *mut c_void, _dependencies: *mut c_void,
-        _edges: *mut c_void, count: *mut usize
-    ) [cuStreamGetCaptureInfo_v3_ptsz, default] {
-        let status = out(status)?;
-        context::stream(on(stream, default))?;
-        set_if_wanted(id, 0);
-        set_if_wanted(count, 0);
-        status.set(0)
-    }
     cuStreamAddCallback(
         stream: CUstream, callback: CUstreamCallback, argument: *mut c_void, flags: u32
     ) [cuStreamAddCallback_ptsz, default] {
@@ -101,11 +73,11 @@ exports! { ($) streams_names, initialised;
             unsafe { callback(seen.get().cast(), status, argument.get()) }
         })
     }
-    cuLaunchHostFunc(stream: CUstream, function: HostFunction, argument: *mut c_void) [cuLaunchHostFunc_ptsz, default] {
+    cuLaunchHostFunc(stream: CUstream, function: Function, argument: *mut c_void) [cuLaunchHostFunc_ptsz, default] {
         launch(on(stream, default), function, argument)
     }
     cuLaunchHostFunc_v2(
-        stream: CUstream, function: HostFunction, argument: *mut c_void, mode: u32
+        stream: CUstream, function: Function, argument: *mut c_void, mode: u32
     ) [cuLaunchHostFunc_v2_ptsz, default] {
         // The mode says how the driver waits for the function; every way is right.
         if mode > 1 {
@@ -113,15 +85,19 @@ exports! { ($) streams_names, initialised;
         }
         launch(on(stream, default), function, argument)
     }
+    cuStreamCopyAttributes(to: CUstream, from: CUstream) [cuStreamCopyAttributes_ptsz, default] {
+        stream::copy_attributes(on(to, default), on(from, default))
+    }
+    cuStreamGetAttribute(stream: CUstream, attribute: u32, value: *mut Value) [cuStreamGetAttribute_ptsz, default] {
+        out(value)?.set(stream::attribute(on(stream, default), attribute)?)
+    }
+    cuStreamSetAttribute(stream: CUstream, attribute: u32, value: *const Value) [cuStreamSetAttribute_ptsz, default] {
+        let value = if value.is_null() { return Err(CUDA_ERROR_INVALID_VALUE) } else { value.read_unaligned() };
+        stream::set_attribute(on(stream, default), attribute, value)
+    }
 }
 
-/// # Safety
-/// `function` may be called with `argument` on another thread.
-unsafe fn launch(stream: usize, function: HostFunction, argument: *mut c_void) -> Result {
+fn launch(stream: usize, function: Function, argument: *mut c_void) -> Result {
     let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let argument = Theirs(argument);
-    stream::launch_host(stream, move || {
-        // SAFETY: the caller vouches for it.
-        unsafe { function(argument.get()) }
-    })
+    stream::launch_host(stream, HostCall { function, argument })
 }

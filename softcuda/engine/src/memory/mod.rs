@@ -16,6 +16,7 @@ mod physical;
 mod table;
 mod transfer;
 mod windows;
+mod word;
 
 pub use physical::{Physical, Reservation};
 pub use windows::Access;
