@@ -5,8 +5,8 @@
     reason = "one note for all: the tests call a C interface with good arguments"
 )]
 
-pub use cudarc::driver::sys::CUresult;
 pub use cudarc::driver::sys::CUresult::*;
+pub use cudarc::driver::sys::{self, CUresult};
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -185,8 +185,77 @@ api! {
     cuMemGetAllocationPropertiesFromHandle(*mut Properties, u64);
     cuMemExportToShareableHandle(*mut c_void, u64, u32, u64);
     cuMemImportFromShareableHandle(*mut u64, *mut c_void, u32);
-    cuStreamBeginCapture_v2();
+    cuStreamBeginCapture_v2(H, u32);
+    cuStreamBeginCaptureToGraph(H, H, *const H, *const [u8; 8], usize, u32);
+    cuStreamEndCapture(H, *mut H);
+    cuStreamIsCapturing(H, *mut u32);
+    cuStreamGetCaptureInfo_v2(H, *mut u32, *mut u64, *mut H, *mut *const H, *mut usize);
+    cuStreamUpdateCaptureDependencies(H, *const H, usize, u32);
+    cuThreadExchangeStreamCaptureMode(*mut u32);
+    cuStreamWaitValue32_v2(H, u64, u32, u32);
+    cuStreamWaitValue64_v2(H, u64, u64, u32);
+    cuStreamWriteValue32_v2(H, u64, u32, u32);
+    cuStreamWriteValue64_v2(H, u64, u64, u32);
+    cuStreamBatchMemOp_v2(H, u32, *const [u64; 6], u32);
+    cuStreamGetAttribute(H, u32, *mut [u64; 8]);
+    cuStreamSetAttribute(H, u32, *const [u64; 8]);
+    cuStreamCopyAttributes(H, H);
+    cuEventRecordWithFlags(H, H, u32);
+    cuGraphCreate(*mut H, u32);
+    cuGraphDestroy(H);
+    cuGraphClone(*mut H, H);
+    cuGraphNodeFindInClone(*mut H, H, H);
+    cuGraphDestroyNode(H);
+    cuGraphNodeGetType(H, *mut u32);
+    cuGraphGetNodes(H, *mut H, *mut usize);
+    cuGraphGetRootNodes(H, *mut H, *mut usize);
+    cuGraphGetEdges(H, *mut H, *mut H, *mut usize);
+    cuGraphNodeGetDependencies(H, *mut H, *mut usize);
+    cuGraphNodeGetDependencies_v2(H, *mut H, *mut [u8; 8], *mut usize);
+    cuGraphNodeGetDependentNodes(H, *mut H, *mut usize);
+    cuGraphAddDependencies(H, *const H, *const H, usize);
+    cuGraphAddDependencies_v2(H, *const H, *const H, *const [u8; 8], usize);
+    cuGraphRemoveDependencies(H, *const H, *const H, usize);
+    cuGraphDebugDotPrint(H, *const c_char, u32);
+    cuGraphConditionalHandleCreate(*mut u64, H, H, u32, u32);
+    cuGraphAddKernelNode_v2(*mut H, H, *const H, usize, *const sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphKernelNodeGetParams_v2(H, *mut sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphKernelNodeSetParams_v2(H, *const sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphExecKernelNodeSetParams_v2(H, H, *const sys::CUDA_KERNEL_NODE_PARAMS);
+    cuGraphKernelNodeGetAttribute(H, u32, *mut [u64; 8]);
+    cuGraphKernelNodeSetAttribute(H, u32, *const [u64; 8]);
+    cuGraphKernelNodeCopyAttributes(H, H);
+    cuGraphAddMemcpyNode(*mut H, H, *const H, usize, *const sys::CUDA_MEMCPY3D, H);
+    cuGraphMemcpyNodeGetParams(H, *mut sys::CUDA_MEMCPY3D);
+    cuGraphExecMemcpyNodeSetParams(H, H, *const sys::CUDA_MEMCPY3D, H);
+    cuGraphAddMemsetNode(*mut H, H, *const H, usize, *const sys::CUDA_MEMSET_NODE_PARAMS, H);
+    cuGraphMemsetNodeGetParams(H, *mut sys::CUDA_MEMSET_NODE_PARAMS);
+    cuGraphExecMemsetNodeSetParams(H, H, *const sys::CUDA_MEMSET_NODE_PARAMS, H);
+    cuGraphAddHostNode(*mut H, H, *const H, usize, *const sys::CUDA_HOST_NODE_PARAMS);
+    cuGraphAddChildGraphNode(*mut H, H, *const H, usize, H);
+    cuGraphChildGraphNodeGetGraph(H, *mut H);
+    cuGraphAddEmptyNode(*mut H, H, *const H, usize);
+    cuGraphAddEventRecordNode(*mut H, H, *const H, usize, H);
+    cuGraphAddEventWaitNode(*mut H, H, *const H, usize, H);
+    cuGraphAddMemAllocNode(*mut H, H, *const H, usize, *mut sys::CUDA_MEM_ALLOC_NODE_PARAMS);
+    cuGraphAddMemFreeNode(*mut H, H, *const H, usize, u64);
+    cuGraphAddBatchMemOpNode(*mut H, H, *const H, usize, *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS);
+    cuGraphAddNode_v2(*mut H, H, *const H, *const [u8; 8], usize, *mut sys::CUgraphNodeParams);
+    cuGraphNodeGetParams(H, *mut sys::CUgraphNodeParams);
+    cuGraphInstantiateWithFlags(*mut H, H, u64);
+    cuGraphInstantiateWithParams(*mut H, H, *mut sys::CUDA_GRAPH_INSTANTIATE_PARAMS);
+    cuGraphLaunch(H, H);
+    cuGraphUpload(H, H);
+    cuGraphExecDestroy(H);
+    cuGraphExecUpdate_v2(H, H, *mut sys::CUgraphExecUpdateResultInfo);
+    cuGraphNodeSetEnabled(H, H, u32);
+    cuGraphNodeGetEnabled(H, H, *mut u32);
+    cuUserObjectCreate(*mut H, *mut c_void, HostFn, u32, u32);
+    cuUserObjectRelease(H, u32);
+    cuGraphRetainUserObject(H, H, u32, u32);
+    cuDeviceGetGraphMemAttribute(i32, u32, *mut u64);
     cuMemAlloc();
+    cuLaunchKernelEx(*const sys::CUlaunchConfig, H, *mut *mut c_void, *mut *mut c_void);
 }
 
 /// Where cargo puts the library that it builds for the tests: beside the test's own program.

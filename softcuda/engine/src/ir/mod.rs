@@ -243,7 +243,11 @@ pub enum ReduxOp { Add, Min, Max, And, Or, Xor }
 /// Functions that the driver supplies to device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
-pub enum Builtin { Vprintf, AssertFail, Malloc, Free }
+pub enum Builtin {
+    Vprintf, AssertFail, Malloc, Free,
+    /// Never in a program: it is decoded into a store.
+    SetConditional,
+}
 
 /// The condition of a guarded instruction or branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,8 @@ impl Emit<'_> {
                 Builtin::AssertFail => Helper::AssertFail,
                 Builtin::Malloc => Helper::Malloc,
                 Builtin::Free => Helper::Free,
+                // Decoded into a store.
+                Builtin::SetConditional => return,
             };
             self.helper(h, &[self.thread, args, ret, line], None);
             return;

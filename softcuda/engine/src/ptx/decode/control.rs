@@ -133,6 +133,10 @@ pub fn call(b: &mut Body, mut m: Mods) -> Result<()> {
         return b.error(format!("`{name}` is called with the wrong number of parameters"));
     }
     let arg_at = pass(b, &args, &arg_formals, true)?;
+    if let Callee::Builtin(Builtin::SetConditional) = callee {
+        set_conditional(b, arg_at);
+        return Ok(());
+    }
     let ret_at = pass(b, &rets, &ret_formals, false)?;
     b.push(Op::Call { callee, args: arg_at, ret: ret_at });
     for (actual, formal) in rets.iter().zip(&ret_formals) {
@@ -157,6 +161,7 @@ impl Builtin {
             Builtin::AssertFail => (&[], &[8, 8, 4, 8, 8]),
             Builtin::Malloc => (&[8], &[8]),
             Builtin::Free => (&[], &[8]),
+            Builtin::SetConditional => (&[], &[8, 4]),
         };
         rets.iter().map(|f| f.size).eq(ret.iter().copied())
             && params.iter().map(|f| f.size).eq(param.iter().copied())
@@ -180,8 +185,19 @@ fn builtin(name: &str, external: bool) -> Option<Builtin> {
         "__assertfail" => Builtin::AssertFail,
         "malloc" => Builtin::Malloc,
         "free" => Builtin::Free,
+        "cudaGraphSetConditional" => Builtin::SetConditional,
         _ => return None,
     })
+}
+
+/// `cudaGraphSetConditional(handle, value)`: the handle is the address of a word that the graph's launch looks at.
+fn set_conditional(b: &mut Body, args: u32) {
+    let (handle, value) = (b.temp(Ty::B64.class()), b.temp(Ty::B32.class()));
+    let load = |ty, r, at| Op::Ld { ty, order: Order::Weak, d: vec![Some(r)], addr: call_address(at) };
+    b.push(load(Ty::B64, handle, args));
+    b.push(load(Ty::B32, value, args + 8));
+    let addr = Addr { space: Space::Global, base: Base::Reg(handle), offset: 0 };
+    b.push(Op::St { ty: Ty::B32, order: Order::Relaxed, a: vec![Opd::Reg(value)], addr });
 }
 
 fn call_address(offset: u32) -> Addr {
