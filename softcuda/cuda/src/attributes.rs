@@ -96,7 +96,7 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         89 => 1,                  // concurrent managed access
         90 => 1,                  // compute preemption
         91 => 1,                  // host pointers of registered memory
-        92..=94 | 122 | 123 => 0, // stream memory operations
+        92..=94 | 122 | 123 => 1, // stream memory operations, of 64 bits too, and with NOR
         95 => 1,                  // cooperative launch
         96 => 0,                  // the same over several devices
         97 => SHARED_PER_BLOCK_OPTIN as i32,

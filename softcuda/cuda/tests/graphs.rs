@@ -91,10 +91,7 @@ fn nodes_of_every_kind_run_in_their_order_at_every_launch() {
     ok!(cuGraphAddKernelNode_v2(&mut second, graph, &first, 1, &number.params()));
     ok!(cuGraphAddMemcpyNode(&mut third, graph, &second, 1, &copy(b, a, 16), context.0));
     ok!(cuGraphAddMemsetNode(&mut fourth, graph, &third, 1, &set(a, 1, 2), context.0));
-    let host = sys::CUDA_HOST_NODE_PARAMS {
-        fn_: Some(unsafe { std::mem::transmute(note as HostFn) }),
-        userData: pointer(77),
-    };
+    let host = sys::CUDA_HOST_NODE_PARAMS { fn_: Some(note), userData: pointer(77) };
     ok!(cuGraphAddHostNode(&mut last, graph, [third, fourth].as_ptr(), 2, &host));
     let exec = exec(graph);
     ok!(cuGraphDestroy(graph));
@@ -319,10 +316,7 @@ fn launches_of_one_graph_come_one_after_the_other_in_any_streams() {
     let _context = context();
     let graph = graph();
     let (mut a, mut b) = (0, 0);
-    let node = |f: HostFn| sys::CUDA_HOST_NODE_PARAMS {
-        fn_: Some(unsafe { std::mem::transmute(f) }),
-        userData: null_mut(),
-    };
+    let node = |f: HostFn| sys::CUDA_HOST_NODE_PARAMS { fn_: Some(f), userData: null_mut() };
     ok!(cuGraphAddHostNode(&mut a, graph, null(), 0, &node(enter)));
     ok!(cuGraphAddHostNode(&mut b, graph, &a, 1, &node(leave)));
     let exec = exec(graph);

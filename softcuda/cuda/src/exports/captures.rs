@@ -71,7 +71,7 @@ fn update(stream: usize, nodes: Vec<Dependency>, flags: u32) -> Result {
     if flags > 1 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    capture::set_dependencies(&*context::stream(stream)?.1, nodes, flags == 1)
+    capture::set_dependencies(&context::stream(stream)?.1, nodes, flags == 1)
 }
 
 /// Where the answers about a capture go; null where the program does not want them.

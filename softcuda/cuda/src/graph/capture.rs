@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::memory::GraphMemory;
-use super::node::{Content, Dependency};
+use super::node::{Content, Dependency, Edge};
 use super::{Graph, find as find_graph};
 use crate::context::Context;
 use crate::error::*;
@@ -74,7 +74,14 @@ pub struct Slot {
     tail: Mutex<Option<Tail>>,
     active: AtomicBool,
     /// What `cuStreamGetCaptureInfo` handed out; it stays until the next call for this stream.
-    shown: Mutex<(Box<[usize]>, Box<[super::node::Edge]>)>,
+    shown: Mutex<Shown>,
+}
+
+/// Nodes and edges, as two arrays.
+#[derive(Default)]
+struct Shown {
+    nodes: Box<[usize]>,
+    edges: Box<[Edge]>,
 }
 
 impl Slot {
@@ -106,11 +113,11 @@ impl Slot {
     }
 
     /// Arrays of the tail's nodes and edges that stay until the next call.
-    pub fn show(&self, tail: &Tail) -> (*const usize, *const super::node::Edge) {
+    pub fn show(&self, tail: &Tail) -> (*const usize, *const Edge) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.0 = tail.after.iter().map(|d| d.node).collect();
-        shown.1 = tail.after.iter().map(|d| d.edge).collect();
-        (shown.0.as_ptr(), shown.1.as_ptr())
+        shown.nodes = tail.after.iter().map(|d| d.node).collect();
+        shown.edges = tail.after.iter().map(|d| d.edge).collect();
+        (shown.nodes.as_ptr(), shown.edges.as_ptr())
     }
 }
 

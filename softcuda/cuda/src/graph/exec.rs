@@ -236,7 +236,7 @@ impl Exec {
     /// Why not, and at which node; nothing is changed then.
     pub fn update(&self, graph: &Graph) -> std::result::Result<(), update::Mismatch> {
         let mut state = self.lock();
-        let new = Plan::of(graph).map_err(|node| update::Mismatch::error(node))?;
+        let new = Plan::of(graph).map_err(update::Mismatch::error)?;
         let mut plan = Plan::clone(&state.plan);
         update::plan(&mut plan, &new)?;
         state.plan = Arc::new(plan);
