@@ -303,7 +303,7 @@ fn pageable_memory_in_a_capture_is_read_at_the_launch() {
     let _alone = alone();
     let _context = context();
     let (stream, memory) = (stream(1), alloc(64));
-    let mut source = vec![1u8; 64];
+    let mut source = [1u8; 64];
     begin(stream, GLOBAL);
     ok!(cuMemcpyHtoDAsync_v2(memory, source.as_ptr().cast(), 64, stream));
     let graph = end(stream);
