@@ -8,8 +8,8 @@
 //!
 //! 1. `ptx`: text → tokens → typed intermediate representation (`ir`): virtual registers, basic blocks, and the PTX line
 //!    of each operation. What is not supported is refused here, with its line.
-//! 2. `ir::passes`, when a module is loaded: literals are put in the place of registers that hold one, dead code goes, and
-//!    each loop that may wait for another thread gets a *yield* at its back edge. Such a loop holds an atomic
+//! 2. `ir::optimise`, when a module is loaded: constants, copies, repeated computations, dead code. Then, in `ir::passes`, each
+//!    loop that may wait for another thread gets a *yield* at its back edge. Such a loop holds an atomic
 //!    whose result is used, a volatile, relaxed or acquire load (in unoptimised code any load), a fence, or a call of
 //!    something that does.
 //! 3. `codegen`, at the first launch (or [`Engine::prepare`]): a `Generator` makes machine code. The one that exists,

@@ -69,7 +69,7 @@ impl Loaded {
     pub fn new(memory: &Arc<Memory>, module: Module) -> Result<Arc<Loaded>, LoadError> {
         let mut program = module.program;
         unresolved(&program)?;
-        prepare(&mut program);
+        prepare(&mut program, module.optimise);
         let placed = Arc::new(place(memory, &program)?);
         let program = Arc::new(program);
         let globals = program

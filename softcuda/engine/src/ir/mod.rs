@@ -4,6 +4,7 @@
 //! written for one thread; the passes ([`passes`]) and code generators decide how many threads run at once.
 
 pub mod flow;
+mod optimise;
 pub mod passes;
 mod visit;
 

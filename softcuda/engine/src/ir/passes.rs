@@ -3,10 +3,9 @@
 use super::{BlockId, Callee, Function, Inst, Op, Opd, Order, Program, Space, Symbol, Term};
 
 /// What runs over a module once, when it is loaded.
-pub fn prepare(p: &mut Program) {
-    for f in p.functions.iter_mut().filter(|f| !f.external) {
-        constants(f);
-        dead_code(f);
+pub fn prepare(p: &mut Program, optimise: bool) {
+    for f in p.functions.iter_mut().filter(|f| optimise && !f.external) {
+        super::optimise::function(f);
     }
     let looks = functions_that_look(p);
     let debug = p.debug;
@@ -47,36 +46,6 @@ pub fn successors(f: &Function, b: BlockId) -> Vec<BlockId> {
     }
 }
 
-/// Puts literals in the place of registers that hold one all the time. Compilers keep shuffle masks, widths and shift
-/// amounts in registers.
-fn constants(f: &mut Function) {
-    #[derive(Clone, Copy)]
-    enum Known {
-        No,
-        Yes(u64),
-        Many,
-    }
-    let mut known = vec![Known::No; f.regs.len()];
-    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
-        if let Inst { guard: None, op: Op::Mov { d, a: Opd::Imm(v), .. }, .. } = inst
-            && matches!(known[*d as usize], Known::No)
-        {
-            known[*d as usize] = Known::Yes(*v);
-            continue;
-        }
-        inst.op.dests(&mut |r| known[r as usize] = Known::Many);
-    }
-    for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
-        inst.op.sources_mut(&mut |o| {
-            if let Opd::Reg(r) = *o
-                && let Known::Yes(v) = known[r as usize]
-            {
-                *o = Opd::Imm(v);
-            }
-        });
-    }
-}
-
 /// Whether an operation does nothing but give its destinations values.
 pub fn pure(op: &Op) -> bool {
     match op {
@@ -102,48 +71,6 @@ pub fn pure(op: &Op) -> bool {
         | Op::Cvta { .. }
         | Op::Isspacep { .. } => true,
         _ => false,
-    }
-}
-
-/// Removes operations whose results nobody reads.
-fn dead_code(f: &mut Function) {
-    let mut uses = vec![0u32; f.regs.len()];
-    for b in &f.blocks {
-        for inst in &b.insts {
-            inst.op.uses(&mut |r| uses[r as usize] += 1);
-            if let Some(g) = inst.guard {
-                uses[g.reg as usize] += 1;
-            }
-        }
-        match &b.term {
-            Term::Branch { guard, .. } => uses[guard.reg as usize] += 1,
-            Term::Switch { index: Opd::Reg(r), .. } => uses[*r as usize] += 1,
-            _ => {}
-        }
-    }
-    // Backwards, so that chains mostly fall in one round.
-    let mut again = true;
-    while again {
-        again = false;
-        for inst in f.blocks.iter_mut().rev().flat_map(|b| b.insts.iter_mut().rev()) {
-            if !pure(&inst.op) {
-                continue;
-            }
-            let mut read = false;
-            inst.op.dests(&mut |r| read |= uses[r as usize] > 0);
-            if !read {
-                inst.op.uses(&mut |r| uses[r as usize] -= 1);
-                if let Some(g) = inst.guard {
-                    uses[g.reg as usize] -= 1;
-                }
-                inst.op = Op::Nop;
-                inst.guard = None;
-                again = true;
-            }
-        }
-    }
-    for b in &mut f.blocks {
-        b.insts.retain(|i| i.op != Op::Nop);
     }
 }
 

@@ -91,6 +91,14 @@ impl Op {
         }
     }
 
+    /// See [`Op::address`].
+    pub fn address_mut(&mut self) -> Option<&mut Addr> {
+        match self {
+            Op::Ld { addr, .. } | Op::St { addr, .. } | Op::Atom { addr, .. } => Some(addr),
+            _ => None,
+        }
+    }
+
     /// Calls `f` for each register that is written.
     pub fn dests(&self, f: &mut dyn FnMut(Reg)) {
         match self {
