@@ -208,7 +208,7 @@ fn random_programs_do_the_same_with_and_without_it() {
     let d = Device::new();
     let strategy =
         (prop::collection::vec(any::<u32>(), 400), prop::collection::vec(any::<u32>(), THREADS * 32));
-    let mut runner = TestRunner::new(Config { cases: 150, max_shrink_iters: 200, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 40, max_shrink_iters: 100, ..Config::default() });
     let run = |(choices, input): (Vec<u32>, Vec<u32>)| {
         let text = program(&choices);
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
