@@ -8,10 +8,10 @@ use gpupool_protocol::control::{
     Attach, ClientMessage, FIRST_MESSAGE_MAX, PREAMBLE_LEN, ProbeReply, ServerMessage, Transport, decode,
     encode, frame_length, preamble, read_preamble,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
 use super::auth::Peer;
+use super::places::Waiting;
 use super::registry::DataConnection;
 use super::session;
 use super::stream::Stream;
@@ -24,9 +24,10 @@ pub const NOT_READY: u32 = 802;
 /// How long a peer may take to say what it wants.
 pub const FIRST_MESSAGE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Serves a connection to its end. The permit is one of the few that unknown peers may hold; it is given back as soon
-/// as the peer is known.
-pub async fn serve(shared: Arc<Shared>, stream: Stream, peer: Peer, unknown: OwnedSemaphorePermit) {
+/// Serves a connection to its end, once there is a place for one more peer that is not known; it is given back as soon as
+/// the peer is known.
+pub async fn serve(shared: Arc<Shared>, stream: Stream, peer: Peer, waiting: Waiting) {
+    let unknown = waiting.place().await;
     let first = tokio::time::timeout(FIRST_MESSAGE_LIMIT, first_message(&shared, &stream)).await;
     let message = match first {
         Ok(Ok(message)) => message,

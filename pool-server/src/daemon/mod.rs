@@ -7,6 +7,7 @@ pub mod auth;
 mod connection;
 mod listen;
 mod peer;
+mod places;
 pub mod pool;
 pub mod process;
 pub mod ready;
@@ -28,6 +29,7 @@ use tokio::task::JoinSet;
 
 use auth::{Authority, Peer};
 use listen::UnixEndpoint;
+use places::Places;
 use pool::WorkerPool;
 use process::{Spawner, WorkerProgram};
 use registry::Registry;
@@ -56,9 +58,6 @@ pub struct DaemonConfig {
     pub worker: WorkerProgram,
 }
 
-/// Connections whose peer is not known yet. More are dropped at once: whoever holds them all is not a client.
-const UNKNOWN_PEERS: usize = 256;
-
 /// How long sessions may take to end at shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -72,7 +71,7 @@ struct Shared {
     pool: Arc<WorkerPool>,
     rooms: Arc<Semaphore>,
     max_sessions: usize,
-    unknown: Arc<Semaphore>,
+    places: Arc<Places>,
     next_session: AtomicU64,
     shutdown: watch::Sender<bool>,
 }
@@ -129,7 +128,7 @@ impl Daemon {
             pool,
             rooms: Arc::new(Semaphore::new(config.max_sessions)),
             max_sessions: config.max_sessions,
-            unknown: Arc::new(Semaphore::new(UNKNOWN_PEERS)),
+            places: Places::new(),
             next_session: AtomicU64::new(1),
             shutdown: watch::Sender::new(false),
         };
@@ -163,11 +162,11 @@ impl Daemon {
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => match Arc::clone(&self.shared.unknown).try_acquire_owned() {
-                    Ok(permit) => {
-                        connections.spawn(connection::serve(Arc::clone(&self.shared), stream, peer, permit));
+                Ok((stream, peer)) => match self.shared.places.queue(&peer) {
+                    Some(waiting) => {
+                        connections.spawn(connection::serve(Arc::clone(&self.shared), stream, peer, waiting));
                     }
-                    Err(_) => {
+                    None => {
                         tracing::warn!(?peer, "connection dropped: too many peers have not said who they are")
                     }
                 },

@@ -1,6 +1,7 @@
 //! Warm workers: processes that have loaded the driver and wait for a session. A worker serves one session, ever.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use super::process::{Spawner, Worker};
 
 /// How long a driver may take to load.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
+/// How long nobody must have taken a worker before the next is warmed: starting one costs the processors that those who
+/// come together need.
+const QUIET: Duration = Duration::from_millis(20);
 /// How often dead warm workers are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -21,16 +25,26 @@ pub struct WorkerPool {
     size: usize,
     warm: Mutex<Vec<Worker>>,
     taken: Notify,
+    /// How often a worker was asked for.
+    asked: AtomicU64,
 }
 
 impl WorkerPool {
     /// A pool that keeps `size` workers warm once [`WorkerPool::keep_warm`] was called.
     pub fn new(spawner: Spawner, driver: PathBuf, size: usize) -> Arc<Self> {
-        Arc::new(Self { spawner, driver, size, warm: Mutex::default(), taken: Notify::new() })
+        Arc::new(Self {
+            spawner,
+            driver,
+            size,
+            warm: Mutex::default(),
+            taken: Notify::new(),
+            asked: AtomicU64::new(0),
+        })
     }
 
     /// A worker that has served nobody: a warm one if there is one, else a new one.
     pub async fn take(&self) -> anyhow::Result<Worker> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         while let Some(mut worker) = self.pop() {
             self.taken.notify_one();
             if worker.is_alive() {
@@ -63,6 +77,18 @@ impl WorkerPool {
         }
     }
 
+    /// Waits until nobody has asked for a worker for a moment, but not for ever.
+    async fn wait_for_quiet(&self) {
+        let asked = || self.asked.load(Ordering::Relaxed);
+        for _ in 0..SWEEP.as_millis() / QUIET.as_millis() {
+            let before = asked();
+            tokio::time::sleep(QUIET).await;
+            if asked() == before {
+                return;
+            }
+        }
+    }
+
     async fn fill(&self) -> anyhow::Result<()> {
         loop {
             let dead: Vec<Worker> = {
@@ -75,6 +101,7 @@ impl WorkerPool {
             if self.warm.lock().unwrap_or_else(PoisonError::into_inner).len() >= self.size {
                 return Ok(());
             }
+            self.wait_for_quiet().await;
             let worker = self.start().await?;
             self.warm.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
         }

@@ -64,6 +64,8 @@ pub struct Task {
     pub fresh: Option<Fresh>,
     /// What it waits for, if that is one thing.
     pub awaited: Option<Awaited>,
+    /// The parcel that it takes.
+    parcel: Option<u64>,
     job: Job,
 }
 
@@ -242,7 +244,8 @@ fn conclude(
         Ok(Some(later)) => {
             let Later { job, awaited } = *later;
             let awaited = awaited.or_else(|| waits_for_all(cx));
-            Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, job })))
+            let parcel = parcel_of(cx.call.number(), body).ok().flatten();
+            Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, parcel, job })))
         }
         Err(fail) => {
             if let Fail::Code(code) | Fail::Poisoned(code) = fail {
@@ -285,7 +288,16 @@ pub fn run_later(cx: &mut Cx, task: Task) -> Result<(), Broken> {
     cx.call = task.call;
     cx.answer.clear();
     let entered = if Facts::of(task.call.number()).needs_context() { cx.enter() } else { Ok(()) };
-    let result = entered.and_then(|()| (task.job)(cx));
+    let result = match entered {
+        Ok(()) => (task.job)(cx),
+        Err(fail) => {
+            // The context ended since the record was decoded; nobody else comes for what it had sent ahead.
+            if let Some(parcel) = task.parcel {
+                let _ = cx.session.parcels.take(parcel);
+            }
+            Err(fail)
+        }
+    };
     cx.session.output.tell(&cx.session.link)?;
     finish(cx, result, task.fresh)
 }
@@ -390,10 +402,22 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
         n if n == module_unload => drop(cx.remove::<Module>(word()?)),
         _ => {}
     }
-    if [module_load, link].contains(&cx.call.number()) {
-        cx.session.parcels.take(word()?)?;
+    if let Some(parcel) = parcel_of(cx.call.number(), body)? {
+        cx.session.parcels.take(parcel)?;
     }
     Ok(())
+}
+
+/// The parcel that a record names: behind the handle that a load makes.
+fn parcel_of(number: u16, body: &[u8]) -> Result<Option<u64>, BadRecord> {
+    use numbers::*;
+    let mut from = Reader::new(body);
+    match number {
+        n if n == module_load || n == library_load => from.word()?,
+        n if n == link => return from.word().map(Some),
+        _ => return Ok(None),
+    };
+    from.word().map(Some)
 }
 
 /// A watch that could not be set up shows its error on the board, since the client waits there.

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gpupool_protocol::wire::{LinkError, Replier};
@@ -20,6 +20,8 @@ const LOST: &[u8] = b"\n[gpupool: kernel output was lost here: 64 MiB waited to 
 #[derive(Debug)]
 pub struct Output {
     file: File,
+    /// An image was loaded whose kernels may print.
+    expected: AtomicBool,
     /// How much the client knows of.
     told: AtomicU64,
     /// How much it has fetched.
@@ -35,7 +37,12 @@ impl Output {
         let file = rustix::fs::memfd_create("kernel-output", MemfdFlags::CLOEXEC)?;
         // Appending, so that several writers (the driver, its C library) never overwrite each other.
         rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
-        Ok(Self { file: file.into(), told: AtomicU64::new(0), taken: Mutex::new(0) })
+        Ok(Self {
+            file: file.into(),
+            expected: AtomicBool::new(false),
+            told: AtomicU64::new(0),
+            taken: Mutex::new(0),
+        })
     }
 
     /// Puts it in the place of the process's standard output.
@@ -46,12 +53,22 @@ impl Output {
         Ok(rustix::stdio::dup2_stdout(&self.file)?)
     }
 
+    /// An image is about to be loaded. Only from now on can there be output if its kernels may print.
+    pub fn expect_from(&self, image: &[u8]) {
+        if may_print(image) {
+            self.expected.store(true, Ordering::Release);
+        }
+    }
+
     /// Tells the client if there is more than it knows of. To be called after a driver call at which printed text
     /// appears, and before the answer.
     ///
     /// # Errors
     /// The link is broken.
     pub fn tell(&self, link: &Replier) -> Result<(), LinkError> {
+        if !self.expected.load(Ordering::Acquire) {
+            return Ok(());
+        }
         flush_c_streams();
         let written = self.bounded().unwrap_or(0);
         // Another thread that tells of more at the same time is as good as this one.
@@ -97,6 +114,14 @@ impl Output {
     }
 }
 
+/// Whether kernels of this image may print: `printf` in device code is a call of `vprintf`, which PTX text and cubins name.
+/// Other images hold compressed parts.
+fn may_print(image: &[u8]) -> bool {
+    const CALLED: &[u8] = b"vprintf";
+    let fatbin = image.starts_with(&0xBA55_ED50u32.to_le_bytes());
+    fatbin || image.windows(CALLED.len()).any(|bytes| bytes == CALLED)
+}
+
 /// Drivers print through the C library, whose buffer for a file is only written when it is full.
 #[allow(unsafe_code)]
 fn flush_c_streams() {
@@ -107,6 +132,16 @@ fn flush_c_streams() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_print() {
+        assert!(!may_print(b".version 9.0 .entry k() { ret; }"));
+        assert!(may_print(
+            b".version 9.0 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);"
+        ));
+        assert!(may_print(&[0x50, 0xED, 0x55, 0xBA, 1, 0]), "a fatbin's parts may be compressed");
+        assert!(may_print(b"\x7fELF ... vprintf\0"));
+    }
 
     #[test]
     fn text_is_taken_once_and_in_order() {

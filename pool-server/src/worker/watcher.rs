@@ -1,5 +1,6 @@
-//! Raises words of the completion board, and gives chunks back, when the work that they stand for is done. One thread asks the driver about all
-//! watched events in turn; it sleeps while nothing is watched.
+//! Raises words of the completion board, and gives chunks back, when the work that they stand for is done. One thread asks
+//! the driver about all watched events in turn; it sleeps while nothing is watched. It holds no lock while it asks: the
+//! ring's thread never waits for a driver's answer here.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -84,6 +85,17 @@ struct Watch {
     context: u64,
     /// The event is ours, to be used again.
     ours: bool,
+    /// Tells it from later watches of the same word.
+    serial: u64,
+}
+
+/// The question that the watcher's thread has asked and that is not answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Question {
+    event: u64,
+    context: u64,
+    /// The client has destroyed the event meanwhile; the driver's goes when it has answered.
+    orphan: bool,
 }
 
 /// The watches of a session.
@@ -91,6 +103,8 @@ struct Watch {
 pub struct Watcher {
     state: Mutex<State>,
     bell: Condvar,
+    /// Rung when a question is answered.
+    answered: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -99,9 +113,11 @@ struct State {
     watches: BTreeMap<u32, Watch>,
     /// Our own events that nothing is recorded in, by context.
     free: HashMap<u64, Vec<u64>>,
+    asked: Option<Question>,
     /// The context that is current to the watcher's thread, or 0.
     current: u64,
     running: bool,
+    serial: u64,
 }
 
 impl State {
@@ -110,7 +126,9 @@ impl State {
     ///
     /// # Errors
     /// [`BadRecord`]: the client named a chunk that it has not got back.
-    fn put(&mut self, watch: Watch) -> Result<(), Fail> {
+    fn put(&mut self, mut watch: Watch) -> Result<(), Fail> {
+        self.serial += 1;
+        watch.serial = self.serial;
         match self.watches.entry(watch.goal.key()) {
             Entry::Vacant(place) => {
                 place.insert(watch);
@@ -157,7 +175,7 @@ impl Watcher {
             self.lock().free.entry(context).or_default().push(event);
             return Err(fail);
         }
-        self.add(session, Watch { goal, event, context, ours: true })
+        self.add(session, Watch { goal, event, context, ours: true, serial: 0 })
     }
 
     /// Watches for the end of what `event` was last recorded behind.
@@ -166,7 +184,7 @@ impl Watcher {
     /// The chunk is watched already.
     pub fn event(&self, session: &Arc<Session>, context: u64, event: u64, goal: Goal) -> Result<(), Fail> {
         match session.driver.hand.cuEventQuery(event) {
-            Code::NOT_READY => self.add(session, Watch { goal, event, context, ours: false }),
+            Code::NOT_READY => self.add(session, Watch { goal, event, context, ours: false, serial: 0 }),
             code => Ok(goal.reach(session, code)?),
         }
     }
@@ -194,15 +212,27 @@ impl Watcher {
         Ok(())
     }
 
-    /// The client's event is about to be destroyed.
-    pub fn forget_event(&self, session: &Session, event: u64) {
+    /// The client's event is about to be destroyed. False if the driver is being asked about it right now: then the
+    /// watcher destroys it after the answer.
+    pub fn forget_event(&self, session: &Session, event: u64) -> bool {
         self.drop_watches(session, Code::INVALID_HANDLE, |watch| watch.event == event && !watch.ours);
+        match &mut self.lock().asked {
+            Some(question) if question.event == event => {
+                question.orphan = true;
+                false
+            }
+            _ => true,
+        }
     }
 
-    /// The driver's context is about to end, with all events in it.
+    /// The driver's context is about to end, with all events in it. Waits for the answer to a question about one of them,
+    /// which a driver gives at once.
     pub fn forget_context(&self, session: &Session, context: u64) {
         self.drop_watches(session, Code::CONTEXT_IS_DESTROYED, |watch| watch.context == context);
         let mut state = self.lock();
+        while state.asked.is_some_and(|question| question.context == context) {
+            state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         state.free.remove(&context);
         // Another may get the same address.
         state.current = 0;
@@ -229,18 +259,15 @@ impl Watcher {
                 pause = SHORTEST;
                 continue;
             }
-            // The lock is held, so that no event is destroyed while the driver is asked about it; the question does
-            // not wait for anything.
-            match ask(session, &mut state, &mut next) {
-                Ok(0) => {}
-                Ok(_) => pause = SHORTEST,
+            let (held, done) = match self.round(session, state, &mut next) {
+                Ok(round) => round,
                 Err(broken) => return session.end(broken),
+            };
+            state = held;
+            if done > 0 {
+                pause = SHORTEST;
             }
             if next != 0 {
-                // The ring's thread may want to add a watch.
-                drop(state);
-                std::thread::yield_now();
-                state = self.lock();
                 continue;
             }
             let (held, timeout) =
@@ -249,32 +276,52 @@ impl Watcher {
             pause = if timeout.timed_out() { (pause * 2).min(LONGEST) } else { SHORTEST };
         }
     }
+
+    /// Asks about watched events from key `next` on, as many as a batch has; says how many are done. `next` becomes the key
+    /// to go on with, or 0 when the round is complete.
+    fn round<'w>(
+        &'w self,
+        session: &Session,
+        mut state: MutexGuard<'w, State>,
+        next: &mut u32,
+    ) -> Result<(MutexGuard<'w, State>, usize), Broken> {
+        let mut done = 0;
+        for _ in 0..BATCH {
+            let Some((&key, watch)) = state.watches.range(*next..).next() else { break };
+            let (event, context, serial) = (watch.event, watch.context, watch.serial);
+            *next = key + 1;
+            let current = state.current;
+            state.asked = Some(Question { event, context, orphan: false });
+            drop(state);
+            let (code, entered) = ask(session, event, context, current);
+            state = self.lock();
+            if entered {
+                state.current = context;
+            }
+            if state.asked.take().is_some_and(|question| question.orphan) {
+                // Its failure is the context's, and is told elsewhere.
+                let _ = session.driver.hand.cuEventDestroy_v2(event);
+            }
+            self.answered.notify_all();
+            if code == Code::NOT_READY || state.watches.get(&key).is_none_or(|watch| watch.serial != serial) {
+                continue;
+            }
+            if let Some(watch) = state.watches.remove(&key) {
+                watch.goal.reach(session, code)?;
+                if watch.ours {
+                    state.free.entry(watch.context).or_default().push(watch.event);
+                }
+                done += 1;
+            }
+        }
+        *next = state.watches.range(*next..).next().map_or(0, |(key, _)| *key);
+        Ok((state, done))
+    }
 }
 
-/// Asks about watched events from key `next` on, as many as a batch has; says how many are done. `next` becomes the key to go
-/// on with, or 0 when the round is complete.
-fn ask(session: &Session, state: &mut State, next: &mut u32) -> Result<usize, Broken> {
-    let State { watches, free, current, .. } = state;
+/// Asks the driver about an event; also whether the thread's context has changed for that.
+fn ask(session: &Session, event: u64, context: u64, current: u64) -> (Code, bool) {
     let hand = &session.driver.hand;
-    let mut done = Vec::new();
-    let mut batch = watches.range(*next..);
-    for (key, watch) in batch.by_ref().take(BATCH) {
-        if *current != watch.context && hand.cuCtxSetCurrent(watch.context) == Code::SUCCESS {
-            *current = watch.context;
-        }
-        let code = hand.cuEventQuery(watch.event);
-        if code == Code::NOT_READY {
-            continue;
-        }
-        watch.goal.reach(session, code)?;
-        if watch.ours {
-            free.entry(watch.context).or_default().push(watch.event);
-        }
-        done.push(*key);
-    }
-    *next = batch.next().map_or(0, |(key, _)| *key);
-    for key in &done {
-        watches.remove(key);
-    }
-    Ok(done.len())
+    let entered = current != context && hand.cuCtxSetCurrent(context) == Code::SUCCESS;
+    (hand.cuEventQuery(event), entered)
 }

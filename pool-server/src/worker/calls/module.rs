@@ -80,6 +80,7 @@ fn load(
             return Ok(Err(code));
         }
     };
+    cx.session.output.expect_from(&image);
     let loaded =
         Image::new(image).and_then(|image| by(cx, &image, &mut jit)).map(|(native, kernels, found)| {
             infos = found;
