@@ -81,18 +81,34 @@ pub struct Kernel(Handle);
 impl Cuda {
     /// Loads the driver, initialises it and makes the first device's primary context current.
     pub fn load(path: &Path) -> anyhow::Result<Cuda> {
-        let cuda = Cuda { functions: Functions::load(path)? };
-        let f = &cuda.functions;
+        let cuda = Cuda::open(path)?;
+        cuda.init()?;
+        cuda.primary()?;
+        Ok(cuda)
+    }
+
+    /// Loads the driver and does nothing with it.
+    pub fn open(path: &Path) -> anyhow::Result<Cuda> {
+        Ok(Cuda { functions: Functions::load(path)? })
+    }
+
+    /// `cuInit`.
+    pub fn init(&self) -> anyhow::Result<()> {
+        // SAFETY: no pointers.
+        self.check("cuInit", unsafe { (self.functions.init)(0) })
+    }
+
+    /// Makes the first device's primary context current.
+    pub fn primary(&self) -> anyhow::Result<()> {
+        let f = &self.functions;
         let mut context = null_mut();
         let mut device = 0;
         // SAFETY: each out pointer is to a live variable of the right type.
         unsafe {
-            cuda.check("cuInit", (f.init)(0))?;
-            cuda.check("cuDeviceGet", (f.device_get)(&mut device, 0))?;
-            cuda.check("cuDevicePrimaryCtxRetain", (f.primary_retain)(&mut context, device))?;
-            cuda.check("cuCtxSetCurrent", (f.set_current)(context))?;
+            self.check("cuDeviceGet", (f.device_get)(&mut device, 0))?;
+            self.check("cuDevicePrimaryCtxRetain", (f.primary_retain)(&mut context, device))?;
+            self.check("cuCtxSetCurrent", (f.set_current)(context))
         }
-        Ok(cuda)
     }
 
     fn check(&self, call: &str, status: Status) -> anyhow::Result<()> {

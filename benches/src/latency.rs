@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 
+use crate::bars;
+use crate::programs::{self, Programs, Road};
 use crate::raw::Bare;
 use crate::report::{Report, Run, Variant, table};
+use crate::server::Server;
 
 /// The arguments of `pool-bench latency`.
 #[derive(clap::Args)]
@@ -38,42 +39,34 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
 
-    /// The driver for `native`; otherwise the one that a private server uses (libsoftcuda.so)
-    #[arg(long, value_name = "LIBRARY")]
-    driver: Option<PathBuf>,
-}
+    /// The driver, of the private server and for `native`
+    #[arg(long, value_name = "soft|null|LIBRARY", default_value = "soft")]
+    driver: String,
 
-/// The ways from a program to a driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Road {
-    /// The driver loaded in the program itself.
-    Native,
-    /// The pool over shared memory.
-    Shm,
-    /// The pool over TCP.
-    Tcp,
-}
-
-impl Road {
-    fn name(self) -> &'static str {
-        match self {
-            Road::Native => "native",
-            Road::Shm => "shm",
-            Road::Tcp => "tcp",
-        }
-    }
+    /// TCP connections of the bare stream: as many as the pool uses for bulk
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    connections: u16,
 }
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let programs = Programs::find()?;
+    let driver = programs.driver(&arguments.driver)?;
+    let server = match &arguments.server {
+        Some(address) => Server::Other(address.clone()),
+        None => Server::start(&programs, &driver, &[])?,
+    };
     let bares: &[Bare] = if arguments.no_raw { &[] } else { &[Bare::Shm, Bare::Tcp] };
     let mut commands = Vec::new();
     for road in &arguments.transports {
-        commands.push((road.name().to_owned(), programs.cuda_command(*road, arguments)?));
+        let mut command = programs.own_command(*road, &driver, &server.address(*road), "measure-cuda")?;
+        if arguments.quick {
+            command.arg("--quick");
+        }
+        commands.push((road.name().to_owned(), command));
     }
     for bare in bares {
-        commands.push((format!("raw {}", bare.name()), programs.raw_command(*bare, arguments)));
+        commands.push((format!("raw {}", bare.name()), raw_command(&programs, *bare, arguments)));
     }
     let terminal = std::io::stderr().is_terminal();
     let mut runs: BTreeMap<String, Vec<Run>> = BTreeMap::new();
@@ -105,81 +98,33 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!("Machine: {}\nDevice: {}", report.machine, report.device);
     println!("Median (99th percentile) of a run; of {} interleaved runs, the median.\n", report.runs);
     print!("{}", table(&report));
+    let bars = bars::of_report(&report);
+    if !bars.is_empty() {
+        print!("\n{}", bars::table(&bars));
+    }
     Ok(())
 }
 
 /// One run in processes of its own.
 fn run_once(command: &mut Command) -> anyhow::Result<Run> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start it")?;
+    let output = programs::output(command)?;
     if !output.status.success() {
         bail!("the measuring process ended with {}", output.status);
     }
     serde_json::from_slice(&output.stdout).context("the measuring process printed no result")
 }
 
-/// Where the programs to measure lie: beside this one.
-struct Programs {
-    own: PathBuf,
-    directory: PathBuf,
-}
-
-impl Programs {
-    fn find() -> anyhow::Result<Programs> {
-        let own = std::env::current_exe().context("cannot tell where pool-bench itself lies")?;
-        let directory = own.parent().context("pool-bench has no directory")?.to_path_buf();
-        Ok(Programs { own, directory })
+fn raw_command(programs: &Programs, bare: Bare, arguments: &Arguments) -> Command {
+    let mut command = Command::new(&programs.own);
+    command.args(["measure-raw", bare.name(), "--connections", &arguments.connections.to_string()]);
+    if arguments.quick {
+        command.arg("--quick");
     }
-
-    /// A file beside this program.
-    fn beside(&self, names: &[&str]) -> anyhow::Result<PathBuf> {
-        let candidates: Vec<PathBuf> = names.iter().map(|name| self.directory.join(name)).collect();
-        match candidates.iter().find(|candidate| candidate.is_file()) {
-            Some(found) => Ok(found.clone()),
-            None => bail!(
-                "{} is missing: build everything (cargo build --release) or reinstall",
-                candidates[0].display()
-            ),
-        }
-    }
-
-    fn cuda_command(&self, road: Road, arguments: &Arguments) -> anyhow::Result<Command> {
-        let library = match (road, &arguments.driver) {
-            (Road::Native, Some(driver)) => driver.clone(),
-            (Road::Native, None) => self.beside(&["libsoftcuda.so", "../lib/gpupool/libsoftcuda.so"])?,
-            // The preloaded interposer answers to this name.
-            (Road::Shm | Road::Tcp, _) => Path::new("libcuda.so.1").to_path_buf(),
-        };
-        let mut command = match road {
-            Road::Native => Command::new(&self.own),
-            Road::Shm | Road::Tcp => {
-                let mut command = Command::new(self.beside(&["pool-run"])?);
-                match &arguments.server {
-                    Some(server) => command.args(["--server", server]),
-                    None => command.arg("--embedded"),
-                };
-                command.args(["--transport", road.name(), "--"]).arg(&self.own);
-                command
-            }
-        };
-        command.arg("measure-cuda").arg(library);
-        if arguments.quick {
-            command.arg("--quick");
-        }
-        Ok(command)
-    }
-
-    fn raw_command(&self, bare: Bare, arguments: &Arguments) -> Command {
-        let mut command = Command::new(&self.own);
-        command.args(["measure-raw", bare.name()]);
-        if arguments.quick {
-            command.arg("--quick");
-        }
-        command
-    }
+    command
 }
 
 /// The machine, for the head of the table.
-fn machine() -> String {
+pub fn machine() -> String {
     let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processors
         .lines()

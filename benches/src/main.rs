@@ -5,12 +5,18 @@
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout)] // its results are its output
 
+mod bars;
 mod calls;
+mod compare;
+mod crowd;
 mod cuda;
 mod latency;
 mod measure;
+mod memory;
+mod programs;
 mod raw;
 mod report;
+mod server;
 mod shared;
 
 use std::path::PathBuf;
@@ -30,6 +36,30 @@ struct Arguments {
 enum Action {
     /// What single CUDA calls, a step of many, and large copies take
     Latency(latency::Arguments),
+    /// Many clients: set-up of sessions, fairness, memory
+    Crowd(crowd::Arguments),
+    /// The wall time of a program natively and through the pool
+    Compare(compare::Arguments),
+    /// Sets up a session when told, and says how long that took (`crowd` starts this)
+    #[command(hide = true)]
+    ClientInit {
+        /// The library to load as the driver.
+        library: PathBuf,
+    },
+    /// Works when told, and says how much (`crowd` starts this)
+    #[command(hide = true)]
+    ClientWork {
+        /// The library to load as the driver.
+        library: PathBuf,
+        /// How long.
+        seconds: u16,
+    },
+    /// Sets up a session when told, and says what memory it takes (`crowd` starts this)
+    #[command(hide = true)]
+    ClientMemory {
+        /// The library to load as the driver.
+        library: PathBuf,
+    },
     /// One run of the CUDA measurements; prints its result as JSON (`latency` starts this)
     #[command(hide = true)]
     MeasureCuda {
@@ -54,6 +84,9 @@ enum Action {
     MeasureRaw {
         /// Which bare transport.
         transport: raw::Bare,
+        /// Connections of a TCP stream.
+        #[arg(long, default_value_t = 1)]
+        connections: u16,
         /// Measure for a tenth of the usual time.
         #[arg(long)]
         quick: bool,
@@ -69,6 +102,8 @@ enum Action {
     PeerTcp {
         /// Where the measuring process listens.
         address: std::net::SocketAddr,
+        /// How many connections to make.
+        connections: u16,
     },
 }
 
@@ -77,9 +112,16 @@ fn main() -> ExitCode {
         Action::Latency(arguments) => latency::run(&arguments),
         Action::MeasureCuda { library, quick } => calls::measure(&library, quick).and_then(print_json),
         Action::Repeat { library, function, calls } => calls::repeat(&library, function, calls),
-        Action::MeasureRaw { transport, quick } => raw::measure(transport, quick).and_then(print_json),
+        Action::MeasureRaw { transport, quick, connections } => {
+            raw::measure(transport, quick, connections).and_then(print_json)
+        }
+        Action::Crowd(arguments) => crowd::run(&arguments),
+        Action::Compare(arguments) => compare::run(&arguments),
+        Action::ClientInit { library } => crowd::client_init(&library),
+        Action::ClientWork { library, seconds } => crowd::client_work(&library, seconds),
+        Action::ClientMemory { library } => crowd::client_memory(&library),
         Action::PeerShm { fd } => raw::peer_shm(fd),
-        Action::PeerTcp { address } => raw::peer_tcp(address),
+        Action::PeerTcp { address, connections } => raw::peer_tcp(address, connections),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// A 64-byte message and its answer over the bare transport.
+    /// The bytes of a call that fetches 4 bytes, and of its answer, over the bare transport.
     PingPong,
     /// 64 MiB over the bare transport: a copy in memory, or a TCP stream until its end is acknowledged.
     Bulk,
@@ -39,7 +39,7 @@ impl Measure {
     /// The measure's name in the table.
     pub fn title(self) -> &'static str {
         match self {
-            Measure::PingPong => "ping-pong, 64 bytes",
+            Measure::PingPong => "ping-pong, a call's bytes",
             Measure::Bulk => "64 MiB, bare",
             Measure::SyncDtoh4 => "sync DtoH, 4 bytes",
             Measure::MemGetInfo => "cuMemGetInfo",
@@ -221,11 +221,11 @@ mod tests {
             ],
         };
         let expected = "\
-|                     |               shm |           raw tcp |               tcp |
-| ------------------- | ----------------: | ----------------: | ----------------: |
-| ping-pong, 64 bytes |                   | 19.5 µs (39.0 µs) |                   |
-| sync DtoH, 4 bytes  | 1.34 µs (2.68 µs) |                   |                   |
-| HtoD 64 MiB, pinned |                   |                   | 67.1 ms, 1.0 GB/s |
+|                           |               shm |           raw tcp |               tcp |
+| ------------------------- | ----------------: | ----------------: | ----------------: |
+| ping-pong, a call's bytes |                   | 19.5 µs (39.0 µs) |                   |
+| sync DtoH, 4 bytes        | 1.34 µs (2.68 µs) |                   |                   |
+| HtoD 64 MiB, pinned       |                   |                   | 67.1 ms, 1.0 GB/s |
 ";
         assert_eq!(table(&report), expected);
     }

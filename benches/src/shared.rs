@@ -1,4 +1,5 @@
-//! Two words in memory that two processes share, each on a cache line of its own.
+//! Memory that two processes share, laid out as the pool's: a ring of records, the word that publishes them, and a reply slot,
+//! each on cache lines of its own.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,11 +9,15 @@ use anyhow::Context;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-const BYTES: usize = 4096;
 /// Two lines apart: processors fetch cache lines in pairs.
 const DISTANCE: usize = 128;
+/// Where the ring begins, and its records, a cache line each.
+const RING: usize = 4096;
+const RECORD: usize = 64;
+const RECORDS: usize = 1024;
+const BYTES: usize = RING + RECORD * RECORDS;
 
-/// A shared page. The file descriptor is inherited by children.
+/// The shared memory. The file descriptor is inherited by children.
 pub struct Page {
     address: *mut u8,
     /// The memory's file, when this process made it.
@@ -51,7 +56,20 @@ impl Page {
         unsafe { AtomicU64::from_ptr(self.address.cast()) }
     }
 
-    /// The word that its peer writes.
+    /// A word of the record of this turn, which the measuring process writes; at most 8 words.
+    pub fn record(&self, turn: u64, word: usize) -> &AtomicU64 {
+        let place = RING + turn as usize % RECORDS * RECORD + word % 8 * 8;
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.address.add(place).cast()) }
+    }
+
+    /// A word of the answer, beside the word that says that it is there; at most 7 words.
+    pub fn answer(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.address.add(DISTANCE + 8 + word % 7 * 8).cast()) }
+    }
+
+    /// The word that its peer writes when its answer is there.
     pub fn pong(&self) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { AtomicU64::from_ptr(self.address.add(DISTANCE).cast()) }

@@ -1,0 +1,250 @@
+//! `pool-bench crowd`: many clients at once — how long a session takes to set up, how fair clients share, and what a session
+//! costs in memory.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::bars::{self, Bar, ratio, time};
+use crate::cuda::Cuda;
+use crate::latency::machine;
+use crate::memory;
+use crate::programs::{Programs, Road};
+use crate::server::Server;
+
+/// How long all clients together may take to become ready, and to answer.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Memsets of one step.
+const STEP: u32 = 300;
+
+/// The arguments of `pool-bench crowd`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The private server's driver
+    #[arg(long, value_name = "soft|null|LIBRARY", default_value = "null")]
+    driver: String,
+
+    /// Clients that start together
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=2000))]
+    clients: u16,
+
+    /// Sessions that are set up one after the other, of each transport
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    sessions: u16,
+
+    /// Seconds that clients work side by side
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: u16,
+}
+
+/// Measures and prints.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let driver = programs.driver(&arguments.driver)?;
+    let most = (arguments.clients + 100).to_string();
+    let server = Server::start(&programs, &driver, &["--max-sessions", &most, "--warm-workers", "4"])?;
+    let start = |road: Road, action: &str, rest: &[&str]| -> anyhow::Result<Client> {
+        let mut command = programs.own_command(road, &driver, &server.address(road), action)?;
+        Client::start(command.args(rest))
+    };
+    println!("Machine: {}\nDriver: {}\n", machine(), arguments.driver);
+    let mut bars = Vec::new();
+
+    for (road, aim) in [(Road::Shm, 3e6), (Road::Tcp, 10e6)] {
+        let mut all = Vec::new();
+        for _ in 0..arguments.sessions {
+            let mut client = start(road, "client-init", &[])?;
+            client.go()?;
+            all.push(client.number()?);
+            client.end()?;
+            // The next warm worker may be there by then, as between users' programs.
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        let (p50, p99) = (quantile(&mut all, 0.5), quantile(&mut all, 0.99));
+        let name = road.name();
+        bars.push(Bar::at_most(&format!("set-up, {name}, p50 (aim)"), p50 as f64, aim, time));
+        println!("set-up, {name}: p50 {}, p99 {}", time(p50 as f64), time(p99 as f64));
+    }
+
+    let (failed, mut all) = together(arguments.clients, || start(Road::Shm, "client-init", &[]))?;
+    let p99 = quantile(&mut all, 0.99);
+    println!("{} clients together: {failed} failed, p99 {}", arguments.clients, time(p99 as f64));
+    bars.push(Bar::at_most(
+        "clients together, p99",
+        if failed == 0 { p99 as f64 } else { f64::MAX },
+        2e9,
+        time,
+    ));
+
+    let seconds = arguments.seconds.to_string();
+    let work = || start(Road::Shm, "client-work", &[&seconds]);
+    let steps = |clients| -> anyhow::Result<Vec<u64>> {
+        let (failed, all) = together(clients, work)?;
+        ensure!(failed == 0, "{failed} of {clients} clients failed");
+        Ok(all)
+    };
+    let alone = steps(1)?[0] as f64;
+    let worst = |all: &[u64]| all.iter().copied().min().unwrap_or(0) as f64;
+    let two = worst(&steps(2)?) / alone;
+    bars.push(Bar::at_least("two clients, the slower one to one alone", two, 0.45, ratio));
+    let sixteen = steps(16)?;
+    let mean = sixteen.iter().sum::<u64>() as f64 / 16.0;
+    let far = sixteen.iter().map(|steps| (*steps as f64 - mean).abs()).fold(0.0, f64::max) / mean;
+    bars.push(Bar::at_most("16 clients, the farthest from their mean", far, 0.1, ratio));
+
+    let mut client = start(Road::Shm, "client-memory", &[])?;
+    client.go()?;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let show = |mib: f64| format!("{mib:.1} MiB");
+    bars.push(Bar::at_most("client's memory beyond its rings", mib(client.number()?), 8.0, show));
+    let workers = memory::children(server.pid().context("a server of our own")?)?;
+    let beyond =
+        workers.iter().map(|pid| memory::beyond(*pid, &driver)).collect::<anyhow::Result<Vec<_>>>()?;
+    let most = beyond.into_iter().max().unwrap_or(0);
+    bars.push(Bar::at_most("a session's memory beyond the driver", mib(most), 32.0, show));
+    client.end()?;
+
+    print!("\n{}", bars::table(&bars));
+    Ok(())
+}
+
+fn quantile(values: &mut [u64], at: f64) -> u64 {
+    values.sort_unstable();
+    let last = values.len().saturating_sub(1);
+    values.get((last as f64 * at).round() as usize).copied().unwrap_or(0)
+}
+
+/// Starts clients, lets them all go at the same time, and collects what they say; how many failed.
+fn together(count: u16, start: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<(usize, Vec<u64>)> {
+    let mut clients = (0..count).map(|_| start()).collect::<anyhow::Result<Vec<_>>>()?;
+    for client in &mut clients {
+        client.go()?;
+    }
+    let deadline = Instant::now() + LIMIT;
+    let mut numbers = Vec::new();
+    let mut failed = 0;
+    for client in &mut clients {
+        match client.number() {
+            Ok(number) => numbers.push(number),
+            Err(error) => {
+                failed += 1;
+                eprintln!("a client failed: {error:#}");
+            }
+        }
+        ensure!(Instant::now() < deadline, "the clients hang");
+    }
+    for client in clients {
+        client.end()?;
+    }
+    Ok((failed, numbers))
+}
+
+/// A client process: it says `ready`, waits for a line, says a number, and stays until its input ends.
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(command: &mut Command) -> anyhow::Result<Client> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a client")?;
+        let (input, output) =
+            child.stdin.take().zip(child.stdout.take()).context("a client without pipes")?;
+        let mut client = Client { child, input: Some(input), output: BufReader::new(output) };
+        let line = client.line()?;
+        ensure!(line == "ready", "a client said `{line}` instead of being ready");
+        Ok(client)
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("a client ended early");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn go(&mut self) -> anyhow::Result<()> {
+        self.input.as_mut().context("the client has ended")?.write_all(b"go\n").context("a client is gone")
+    }
+
+    fn number(&mut self) -> anyhow::Result<u64> {
+        let line = self.line()?;
+        line.parse().with_context(|| format!("a client said `{line}`"))
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        drop(self.input.take());
+        let deadline = Instant::now() + LIMIT;
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "a client does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The client's side: `work` is what it does when it may go; what it gives is said.
+fn client(work: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<()> {
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    println!("{}", work()?);
+    line.clear();
+    // Stays until its input ends.
+    std::io::stdin().read_line(&mut line)?;
+    Ok(())
+}
+
+/// Says how many nanoseconds `cuInit` takes.
+pub fn client_init(library: &Path) -> anyhow::Result<()> {
+    let cuda = Cuda::open(library)?;
+    client(|| {
+        let start = Instant::now();
+        cuda.init()?;
+        Ok(start.elapsed().as_nanos() as u64)
+    })
+}
+
+/// Says how many steps of memsets and one small copy it has made.
+pub fn client_work(library: &Path, seconds: u16) -> anyhow::Result<()> {
+    let cuda = Cuda::load(library)?;
+    let (small, stream) = (cuda.alloc(4096)?, cuda.stream()?);
+    client(|| {
+        let end = Instant::now() + Duration::from_secs(seconds.into());
+        let (mut steps, mut word) = (0, [0u8; 4]);
+        while Instant::now() < end {
+            (0..STEP).try_for_each(|value| cuda.memset_async(small, value, stream))?;
+            cuda.dtoh(&mut word, small)?;
+            steps += 1;
+        }
+        Ok(steps)
+    })
+}
+
+/// Says how many bytes the client library has in this process, its rings left out.
+pub fn client_memory(library: &Path) -> anyhow::Result<()> {
+    let cuda = Cuda::open(library)?;
+    client(|| {
+        let before = memory::own_anonymous()?;
+        cuda.init()?;
+        cuda.primary()?;
+        let (small, stream) = (cuda.alloc(4096)?, cuda.stream()?);
+        let mut word = [0u8; 4];
+        (0..STEP).try_for_each(|value| cuda.memset_async(small, value, stream))?;
+        cuda.dtoh(&mut word, small)?;
+        Ok(memory::own_anonymous()?.saturating_sub(before) + memory::own_library()?)
+    })
+}
