@@ -28,6 +28,48 @@ pub struct LaunchAttribute {
     pub value: [u64; 8],
 }
 
+/// `CUmemLocation` of a device.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    pub kind: u32,
+    /// The device.
+    pub id: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Properties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+    pub kind: u32,
+    /// How it can be exported.
+    pub handles: u32,
+    /// Where it is.
+    pub location: Location,
+    /// Unused outside of Windows.
+    pub windows: u64,
+    /// Whether it is compressed.
+    pub compression: u8,
+    /// Whether network cards may reach it.
+    pub rdma: u8,
+    /// For what it is used.
+    pub usage: u16,
+    /// Zero.
+    pub reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct AccessDescription {
+    /// Whose access.
+    pub location: Location,
+    /// `CUmemAccess_flags`.
+    pub flags: u32,
+}
+
 /// `CUlaunchConfig`.
 #[derive(Debug)]
 #[repr(C)]
@@ -103,6 +145,15 @@ functions! {
     [] cuCtxSetCurrent(context: u64);
     [] cuCtxSynchronize();
 
+    [] cuMemGetInfo_v2(free: &mut usize, total: &mut usize);
+    [] cuMemAddressReserve(address: &mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64);
+    [] cuMemAddressFree(address: u64, bytes: usize);
+    [] cuMemGetAllocationGranularity(granularity: &mut usize, properties: &Properties, option: u32);
+    [] cuMemCreate(memory: &mut u64, bytes: usize, properties: &Properties, flags: u64);
+    [] cuMemRelease(memory: u64);
+    [] cuMemMap(address: u64, bytes: usize, offset: usize, memory: u64, flags: u64);
+    [] cuMemUnmap(address: u64, bytes: usize);
+    [] cuMemSetAccess(address: u64, bytes: usize, access: &AccessDescription, count: usize);
     [] cuMemAlloc_v2(address: &mut u64, bytes: usize);
     [] cuMemAllocPitch_v2(address: &mut u64, pitch: &mut usize, width: usize, height: usize, element: u32);
     [] cuMemFree_v2(address: u64);

@@ -17,6 +17,7 @@ mod dispatch;
 pub mod driver;
 mod errors;
 mod functions;
+mod heap;
 mod helpers;
 mod lanes;
 mod objects;

@@ -18,6 +18,7 @@ use super::context::{Call, Cx};
 use super::dispatch;
 use super::driver::Driver;
 use super::errors::PostErrors;
+use super::heap::Heaps;
 use super::helpers::Helpers;
 use super::lanes::Lanes;
 use super::objects::{ContextState, Objects};
@@ -56,6 +57,8 @@ pub struct Session {
     pub callbacks: Arc<Callbacks>,
     /// The completion board's watches.
     pub watcher: Watcher,
+    /// Device memory that the client divides up.
+    pub heaps: Heaps,
     /// Pinned memory that the client sees as well.
     pub arena: HostArena,
     /// Chunks that streams hold.
@@ -119,6 +122,7 @@ impl Session {
             output: Output::new()?,
             callbacks: Arc::default(),
             watcher: Watcher::default(),
+            heaps: Heaps::default(),
             arena: HostArena::default(),
             staging: Staging::default(),
             streams: Streams::default(),

@@ -5,7 +5,7 @@
 //! ```text
 //! /// What it does.
 //! local cuCtxGetCurrent(pctx: *mut CUcontext);
-//! 120 call cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+//! 120 call cuFuncGetAttribute(value: Out<i32>, attribute: u32, function: Function);
 //! 140 post cuMemsetD32Async | cuMemsetD32Async_ptsz(dst: DevicePtr [n * 4], value: u32, n: usize, stream: Stream);
 //! 900 call(slow, hand) record copy_out(src: u64, len: u64, stream: Stream, into: BulkOut);
 //! hand call cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(dst: *mut c_void, src: u64, n: usize) using copy_out;

@@ -179,7 +179,8 @@ impl ArenaMap {
     fn protect(&self, offset: u64, bytes: u64, access: MprotectFlags) -> io::Result<()> {
         self.check(offset, bytes);
         // SAFETY: a piece of our own mapping, to which this program has no references.
-        Ok(unsafe { rustix::mm::mprotect(self.pointer(offset), bytes as usize, access)? })
+        unsafe { rustix::mm::mprotect(self.pointer(offset), bytes as usize, access)? };
+        Ok(())
     }
 
     fn check(&self, offset: u64, bytes: u64) {

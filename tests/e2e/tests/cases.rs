@@ -46,7 +46,8 @@ macro_rules! cases {
 }
 
 /// Everything that can be switched off, switched off: the plain way must be right too.
-const DISABLED: [(&str, &str); 1] = [("GPUPOOL_DISABLE", "board,local_sync,posted_copies,host_arena")];
+const DISABLED: [(&str, &str); 1] =
+    [("GPUPOOL_DISABLE", "board,local_sync,posted_copies,host_arena,post_alloc")];
 
 macro_rules! unoptimised {
     ($($name:ident)*) => {

@@ -10,7 +10,12 @@ use gpupool_e2e::{Road, build, repository, run};
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn said(road: Road, script: &str) -> String {
+    said_with(road, script, &[])
+}
+
+fn said_with(road: Road, script: &str, variables: &[(&str, &str)]) -> String {
     let mut command = road.command(build::python());
+    command.envs(variables.iter().copied());
     command.arg(repository().join("tests/driver").join(format!("{script}.py")));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
     let outcome = run(command, LIMIT);
@@ -41,6 +46,35 @@ macro_rules! scripts {
 }
 
 scripts!(memory kernels streams pinned);
+
+/// A small device, filled to its end, with every way of allocating.
+mod edge {
+    use super::{Road, said_with};
+
+    const SMALL: (&str, &str) = ("SOFTCUDA_MEMORY", "512M");
+
+    #[test]
+    fn native() {
+        said_with(Road::Native, "edge", &[SMALL]);
+    }
+    #[test]
+    fn shm() {
+        said_with(Road::Shm, "edge", &[SMALL]);
+    }
+    #[test]
+    fn tcp() {
+        said_with(Road::Tcp, "edge", &[SMALL]);
+    }
+    #[test]
+    fn call_by_call() {
+        said_with(Road::Shm, "edge", &[SMALL, ("GPUPOOL_DISABLE", "post_alloc")]);
+    }
+    /// A driver that takes no wish for an address.
+    #[test]
+    fn at_addresses_of_the_driver() {
+        said_with(Road::Tcp, "edge", &[SMALL, ("SOFTCUDA_VMM_HINT", "refuse")]);
+    }
+}
 
 /// Pinned memory that kernels use is shared on one host. Over a network it is refused.
 mod mapped {

@@ -112,7 +112,8 @@ pub fn purge(cx: Cx, context: u64) {
         lock(&library.modules).remove(&context);
         lock(&library.inside).variables.retain(|(owner, _), _| *owner != context);
     }
-    session.memory.context_gone(context);
+    let ranges = session.memory.context_gone(context);
+    super::credit::context_gone(cx, context, ranges.iter().map(|range| (range.base, range.size)));
 }
 
 /// The context with this handle. Else CUDA_ERROR_INVALID_CONTEXT.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::kinds;
 
+use super::credit;
 use super::pool::handle_of;
 use crate::args::stream;
 use crate::code::{Answer, INVALID_VALUE};
@@ -13,14 +14,31 @@ use crate::cx::Cx;
 use crate::send;
 use crate::state::memory::Origin;
 
+pub fn cuMemGetInfo_v2(cx: Cx, free: Ptr<usize>, total: Ptr<usize>) -> Answer {
+    let (free, total) = (free.not_null()?, total.not_null()?);
+    let ordinal = cx.current()?.device.load(Relaxed);
+    // Read first: what another thread allocates meanwhile is then missing in neither number.
+    let unused = cx.session.device(ordinal)?.heap.unused();
+    let (mut of_device, mut all) = (0, 0);
+    send::mem_info(cx, &mut of_device, &mut all)?;
+    free.set(of_device.saturating_add(unused).min(all) as usize)?;
+    total.set(all as usize)
+}
+
 pub fn cuMemAlloc_v2(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize) -> Answer {
     address.not_null()?;
     cx.current()?;
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
-    let (mut at, mut pitch) = (0, 0);
-    send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)?;
+    let at = match credit::allocate(cx, bytes as u64)? {
+        Some(at) => at,
+        None => {
+            let (mut at, mut pitch) = (0, 0);
+            send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)?;
+            at
+        }
+    };
     cx.session.memory.add(at, bytes as u64, cx.context, Origin::Plain);
     address.set(at)
 }
@@ -51,6 +69,9 @@ pub fn cuMemFree_v2(cx: Cx, address: CUdeviceptr) -> Answer {
         return Ok(());
     }
     let range = cx.session.memory.take(address)?;
+    if let Some(device) = credit::owner(cx, address) {
+        return credit::free(cx, device, range.context, address, range.size);
+    }
     send::mem_free(cx.within(range.context), address).inspect_err(|_| cx.session.memory.put_back(range))
 }
 
@@ -97,6 +118,10 @@ fn allocate(
 pub fn cuMemFreeAsync(cx: Cx, address: CUdeviceptr, hstream: Raw<kinds::Stream>) -> Answer {
     cx.current()?;
     let stream = stream(cx, hstream)?;
+    if credit::owner(cx, address).is_some() {
+        // The driver would say it too: it is of no pool.
+        return Err(INVALID_VALUE);
+    }
     let range = cx.session.memory.take(address)?;
     send::mem_free_async(cx, address, stream).inspect_err(|_| cx.session.memory.put_back(range))
 }

@@ -6,6 +6,7 @@ mod callback;
 mod context;
 mod copy;
 mod copy_rect;
+pub mod credit;
 mod device;
 mod event;
 mod function;

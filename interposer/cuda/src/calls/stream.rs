@@ -62,10 +62,15 @@ fn possible(cx: Cx, priority: i32) -> Answer<i32> {
 
 pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {
     let handle = handle.0;
-    let destroyed = cx
-        .session
-        .streams
-        .remove(handle, |object| send::stream_destroy(cx.within(object.context.load(Relaxed)), handle));
+    let destroyed = cx.session.streams.remove(handle, |object| {
+        let home = object.context.load(Relaxed);
+        if !object.progress.is_synchronised()
+            && let Some(context) = cx.session.contexts.get(home)
+        {
+            context.left.post();
+        }
+        send::stream_destroy(cx.within(home), handle)
+    });
     destroyed.unwrap_or(Err(INVALID_HANDLE))
 }
 
@@ -124,8 +129,8 @@ pub fn cuCtxSynchronize(cx: Cx) -> Answer {
     // What was posted before this is done after it; the streams' counts are read first.
     let of_context = |object: &&crate::state::objects::Stream| object.context.load(Relaxed) == cx.context;
     let streams = cx.session.streams.iter().map(|(_, object)| object).filter(of_context);
-    let shared = cx.session.contexts.get(cx.context).map(|context| &context.shared);
-    let all = streams.map(|object| &object.progress).chain(shared);
+    let own = cx.session.contexts.get(cx.context).map(|context| [&context.shared, &context.left]);
+    let all = streams.map(|object| &object.progress).chain(own.into_iter().flatten());
     let seen: Vec<_> = all.map(|progress| (progress, progress.posted())).collect();
     send::context_synchronize(cx)?;
     for (progress, posted) in seen {

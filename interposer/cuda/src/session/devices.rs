@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use gpupool_protocol::control::{DeviceInfo, Snapshot};
 
+use crate::state::heap::Heap;
+
 /// A device.
 #[derive(Debug, Clone)]
 pub struct Device {
@@ -29,6 +31,8 @@ pub struct Device {
     pub default_pool: Arc<Mutex<u64>>,
     /// The least and the greatest priority of a stream, once somebody had to know them.
     pub priorities: OnceLock<(i32, i32)>,
+    /// Memory of it that this library divides up.
+    pub heap: Arc<Heap>,
 }
 
 /// A device's primary context.
@@ -140,6 +144,7 @@ impl Device {
             primary: Arc::default(),
             default_pool: Arc::default(),
             priorities: OnceLock::new(),
+            heap: Arc::default(),
         }
     }
 

@@ -17,9 +17,12 @@ pub struct Optimisations {
     /// `host_arena`: on one host pinned memory is shared with the worker, which copies from and to it directly. Without it
     /// pinned memory is private and its bytes are staged, as over a network.
     pub host_arena: bool,
+    /// `post_alloc`: cuMemAlloc is answered from memory that the worker has put aside for this session, at addresses that this
+    /// library chooses. Without it every allocation asks the driver.
+    pub post_alloc: bool,
 }
 
-const NAMES: [&str; 4] = ["board", "local_sync", "posted_copies", "host_arena"];
+const NAMES: [&str; 5] = ["board", "local_sync", "posted_copies", "host_arena", "post_alloc"];
 
 impl Optimisations {
     /// What a configuration leaves on.
@@ -27,8 +30,9 @@ impl Optimisations {
         for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
             say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
         }
-        let [board, local_sync, posted_copies, host_arena] = NAMES.map(|name| !config.disabled(name));
-        Self { board, local_sync, posted_copies, host_arena }
+        let [board, local_sync, posted_copies, host_arena, post_alloc] =
+            NAMES.map(|name| !config.disabled(name));
+        Self { board, local_sync, posted_copies, host_arena, post_alloc }
     }
 }
 
@@ -42,10 +46,16 @@ mod tests {
             let disable = names.iter().map(|name| (*name).to_owned()).collect();
             Optimisations::of(&ClientConfig { disable, ..ClientConfig::default() })
         };
-        let all = Optimisations { board: true, local_sync: true, posted_copies: true, host_arena: true };
+        let all = Optimisations {
+            board: true,
+            local_sync: true,
+            posted_copies: true,
+            host_arena: true,
+            post_alloc: true,
+        };
         assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);
         assert!(!of(&["other", "local_sync"]).local_sync);
-        assert!(!of(&NAMES).posted_copies && !of(&NAMES).host_arena);
+        assert!(!of(&NAMES).posted_copies && !of(&NAMES).host_arena && !of(&NAMES).post_alloc);
     }
 }

@@ -90,9 +90,12 @@ impl Memory {
         }
     }
 
-    /// Forgets everything that belongs to a context.
-    pub fn context_gone(&self, context: u64) {
-        self.write().retain(|_, range| range.context != context);
+    /// Takes away everything that belongs to a context.
+    pub fn context_gone(&self, context: u64) -> Vec<Range> {
+        let mut ranges = self.write();
+        let gone: Vec<Range> = ranges.values().filter(|range| range.context == context).copied().collect();
+        gone.iter().for_each(|range| _ = ranges.remove(&range.base));
+        gone
     }
 
     /// Forgets variables at these addresses.
@@ -155,7 +158,7 @@ mod tests {
         let memory = Memory::default();
         memory.add(0x1000, 16, 1, Origin::Plain);
         memory.add(0x2000, 16, 2, Origin::Plain);
-        memory.context_gone(1);
+        assert_eq!(memory.context_gone(1).iter().map(|range| range.base).collect::<Vec<_>>(), [0x1000]);
         assert!(memory.find(0x1000).is_none() && memory.find(0x200f).is_some());
     }
 }

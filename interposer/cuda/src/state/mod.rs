@@ -1,6 +1,8 @@
 //! What the client knows of the session's objects, so that most questions need no answer from the worker.
 
 pub mod arena;
+pub mod heap;
+pub mod held;
 pub mod image;
 pub mod memory;
 pub mod objects;

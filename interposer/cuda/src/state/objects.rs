@@ -30,6 +30,8 @@ pub struct Context {
     pub sticky: AtomicU32,
     /// The work that its legacy stream waits for.
     pub shared: Progress,
+    /// Non-blocking streams that were destroyed, perhaps with work under way.
+    pub left: Progress,
 }
 
 /// A stream.

@@ -39,8 +39,26 @@ impl Ranges {
         self.insert(first, length);
     }
 
+    /// Takes a part that is known to be free as a whole.
+    pub fn take_this(&mut self, address: u64, bytes: u64) {
+        let Some((&first, &length)) = self.by_address.range(..=address).next_back() else { return };
+        let (before, end) = (address - first, first + length);
+        assert!(before + bytes <= length, "{bytes} bytes at {address:#x} are not free");
+        self.remove(first, length);
+        if before > 0 {
+            self.insert(first, before);
+        }
+        if address + bytes < end {
+            self.insert(address + bytes, end - address - bytes);
+        }
+    }
+
+    /// First addresses and lengths, by address.
+    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.by_address.iter().map(|(address, length)| (*address, *length))
+    }
+
     /// Bytes that are free.
-    #[cfg(test)]
     pub fn total(&self) -> u64 {
         self.total
     }

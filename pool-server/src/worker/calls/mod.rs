@@ -3,6 +3,7 @@
 mod context;
 mod copy;
 mod event;
+mod heap;
 mod image;
 mod launch;
 mod link;
@@ -15,6 +16,7 @@ mod stream;
 pub use context::*;
 pub use copy::*;
 pub use event::*;
+pub use heap::*;
 pub use launch::*;
 pub use link::*;
 pub use memory::*;
@@ -48,6 +50,19 @@ pub fn possible(f: &Functions, number: u16) -> bool {
         (&[n::context_destroy], f.cuCtxDestroy_v2.is_some()),
         (&[n::mem_alloc], f.cuMemAlloc_v2.is_some() && f.cuMemAllocPitch_v2.is_some()),
         (&[n::mem_free], f.cuMemFree_v2.is_some()),
+        (&[n::mem_info], f.cuMemGetInfo_v2.is_some()),
+        (
+            &[n::heap_place, n::heap_grow, n::heap_shrink],
+            f.cuMemAddressReserve.is_some()
+                && f.cuMemAddressFree.is_some()
+                && f.cuMemGetAllocationGranularity.is_some()
+                && f.cuMemCreate.is_some()
+                && f.cuMemRelease.is_some()
+                && f.cuMemMap.is_some()
+                && f.cuMemUnmap.is_some()
+                && f.cuMemSetAccess.is_some()
+                && f.cuMemGetInfo_v2.is_some(),
+        ),
         (&[n::mem_alloc_async], f.cuMemAllocAsync.is_some() && f.cuMemAllocFromPoolAsync.is_some()),
         (&[n::mem_free_async], f.cuMemFreeAsync.is_some()),
         (

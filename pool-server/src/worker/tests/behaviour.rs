@@ -43,7 +43,7 @@ fn copies_and_sets_reach_the_device_and_come_back() {
     let (code, back) = pool.call_long(copy_out, Body::words(&[BASE, bytes.len() as u64, 0]));
     assert_eq!(code, 0);
     assert_eq!(back, bytes);
-    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()), (0, vec![1 << 20, 2 << 20]));
+    assert_eq!(pool.call(mem_info, Body::default()), (0, vec![1 << 20, 2 << 20]));
     let priorities = pool.call(cuCtxGetStreamPriorityRange, Body::default());
     assert_eq!(priorities, (0, vec![0, u64::from(-5i32 as u32)]));
     pool.end().unwrap();
@@ -67,7 +67,7 @@ fn a_chunk_comes_back_when_its_stream_has_read_it_and_some_always_do() {
     };
     let free = || {
         // The posts before are carried out when this call is.
-        assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+        assert_eq!(pool.call(mem_info, Body::default()).0, 0);
         let chunks: Vec<_> = std::iter::from_fn(|| pool.link.try_chunk_up().unwrap()).collect();
         chunks.len()
     };
@@ -131,7 +131,7 @@ fn a_word_is_watched_once_however_often_it_is_asked_for() {
     for value in 1..=times {
         pool.post(stream_watch, Body::words(&[handle(0), 3, value]));
     }
-    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+    assert_eq!(pool.call(mem_info, Body::default()).0, 0);
     null::let_go();
     pool.link.wait_board(3, times).unwrap();
     pool.end().unwrap();
@@ -176,7 +176,7 @@ fn many_words_are_all_raised() {
     for word in words.clone() {
         pool.post(stream_watch, Body::words(&[handle(0), u64::from(word), 1]));
     }
-    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+    assert_eq!(pool.call(mem_info, Body::default()).0, 0);
     assert_eq!(pool.link.board(BOARD_WORDS - 1).unwrap(), 0);
     null::let_go();
     for word in words {
@@ -201,7 +201,7 @@ fn a_failed_post_is_told_once_by_the_next_wait() {
     let pool = Pool::start(driver);
     pool.post(cuMemsetD32Async, memset(NOT_MINE, 4, 0));
     pool.post(stream_destroy, Body::words(&[handle(9)]));
-    assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0, "no wait");
+    assert_eq!(pool.call(mem_info, Body::default()).0, 0, "no wait");
     assert_eq!(synchronize(&pool, 0), Code::INVALID_VALUE.0);
     assert_eq!(synchronize(&pool, 0), 0);
     pool.post(cuMemsetD32Async, memset(BASE, u64::MAX, 0));
@@ -239,7 +239,7 @@ fn a_handle_out_of_line_ends_the_session_and_no_other() {
     for bad in [handle(5), again(0, 0), 2] {
         let pool = Pool::start(driver.clone());
         pool.post(event_create, Body::words(&[bad, 0]));
-        let call = pool.link.call(pool.head(cuMemGetInfo_v2), 0, |_| (), |code, _| code);
+        let call = pool.link.call(pool.head(mem_info), 0, |_| (), |code, _| code);
         assert!(matches!(call, Err(LinkError::Worker { .. } | LinkError::Closed)), "{call:?}");
         let error = pool.end().unwrap_err().to_string();
         assert!(error.contains("event_create"), "{error}");
@@ -267,7 +267,7 @@ fn a_slow_call_does_not_hold_up_another_lane() {
         })
         .collect();
     for _ in 0..100 {
-        assert_eq!(pool.call(cuMemGetInfo_v2, Body::default()).0, 0);
+        assert_eq!(pool.call(mem_info, Body::default()).0, 0);
     }
     assert!(waiting.iter().all(|thread| !thread.is_finished()));
     null::let_go();

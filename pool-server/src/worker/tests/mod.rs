@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod cost;
+mod heap;
 mod hostile;
 mod null;
 mod pinned;

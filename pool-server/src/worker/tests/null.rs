@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::worker::code::Code;
 use crate::worker::driver::Driver;
-use crate::worker::functions::{Functions, HostFunction, LaunchConfig};
+use crate::worker::functions::{AccessDescription, Functions, HostFunction, LaunchConfig, Properties};
 
 /// Where the device memory begins.
 pub const BASE: u64 = 0x7000_0000_0000;
@@ -19,6 +19,8 @@ pub const BYTES: usize = 2 << 20;
 pub const REFUSED: u32 = 99;
 /// What it fails with.
 pub const REFUSAL: Code = Code(304);
+/// What virtual memory comes in multiples of.
+pub const GRANULARITY: u64 = 1 << 16;
 /// An image that loads.
 pub const IMAGE: &[u8] = b".version 9.0 // a kernel of two parameters";
 /// Parameter layout of its kernel: an u64 and an u32.
@@ -35,6 +37,10 @@ pub struct State {
     /// Where events were last recorded.
     events: HashMap<u64, u64>,
     live: HashSet<u64>,
+    /// Bytes that can still be created.
+    pub left: usize,
+    /// What is mapped: lengths by address.
+    pub mapped: HashMap<u64, usize>,
     /// Page-locked addresses.
     locked: std::ops::Range<usize>,
     /// Copies that held streams have not come to.
@@ -91,7 +97,6 @@ pub fn driver() -> (Driver, MutexGuard<'static, ()>) {
     *lock() = Some(State { memory: vec![0; BYTES], next: 0x5000, ..State::default() });
     let mut driver = Driver { hand: functions(), ..Driver::default() };
     driver.auto.cuMemsetD32Async = Some(memset32);
-    driver.auto.cuMemGetInfo_v2 = Some(mem_info);
     driver.auto.cuStreamWaitEvent = Some(wait_event);
     driver.auto.cuCtxGetStreamPriorityRange = Some(priorities);
     (driver, guard)
@@ -144,17 +149,64 @@ unsafe extern "C" fn memset32(address: u64, value: u32, count: usize, stream: u6
     }
 }
 
-unsafe extern "C" fn mem_info(free: *mut usize, total: *mut usize) -> Code {
-    // SAFETY: the caller gives two valid pointers, as CUDA's contract says.
-    unsafe {
-        free.write(BYTES / 2);
-        total.write(BYTES);
-    }
+unsafe extern "C" fn mem_info(free: &mut usize, total: &mut usize) -> Code {
+    (*free, *total) = (BYTES / 2, BYTES);
     note("mem_info".into())
 }
 
+unsafe extern "C" fn reserve(address: &mut u64, bytes: usize, _: usize, hint: u64, _: u64) -> Code {
+    // Half of the address space is not free.
+    *address = if hint < 1 << 46 { hint } else { 1 << 40 };
+    note(format!("reserve {bytes}"))
+}
+
+unsafe extern "C" fn unreserve(_: u64, bytes: usize) -> Code {
+    note(format!("unreserve {bytes}"))
+}
+
+unsafe extern "C" fn granularity(granularity: &mut usize, _: &Properties, _: u32) -> Code {
+    *granularity = GRANULARITY as usize;
+    Code::SUCCESS
+}
+
+unsafe extern "C" fn create(memory: &mut u64, bytes: usize, _: &Properties, _: u64) -> Code {
+    match with(|state| state.left.checked_sub(bytes)) {
+        None => Code::OUT_OF_MEMORY,
+        Some(left) => {
+            with(|state| state.left = left);
+            *memory = fresh();
+            Code::SUCCESS
+        }
+    }
+}
+
+unsafe extern "C" fn map(address: u64, bytes: usize, _: usize, memory: u64, _: u64) -> Code {
+    alive(memory);
+    let before = with(|state| state.mapped.insert(address, bytes));
+    assert_eq!(before, None, "mapped twice");
+    Code::SUCCESS
+}
+
+unsafe extern "C" fn unmap(address: u64, bytes: usize) -> Code {
+    with(|state| {
+        assert_eq!(state.mapped.remove(&address), Some(bytes), "not what was mapped");
+        state.left += bytes;
+    });
+    Code::SUCCESS
+}
+
+unsafe extern "C" fn set_access(
+    address: u64,
+    bytes: usize,
+    access: &AccessDescription,
+    count: usize,
+) -> Code {
+    assert_eq!((access.flags, count, with(|state| state.mapped.get(&address).copied())), (3, 1, Some(bytes)));
+    Code::SUCCESS
+}
+
 unsafe extern "C" fn priorities(least: *mut i32, greatest: *mut i32) -> Code {
-    // SAFETY: as in `mem_info`.
+    // SAFETY: the caller gives two valid pointers, as CUDA's contract says.
     unsafe {
         least.write(0);
         greatest.write(-5);
@@ -475,6 +527,15 @@ fn functions() -> Functions {
         cuCtxDestroy_v2: Some(destroy),
         cuCtxSetCurrent: Some(set_current),
         cuCtxSynchronize: Some(ok0),
+        cuMemGetInfo_v2: Some(mem_info),
+        cuMemAddressReserve: Some(reserve),
+        cuMemAddressFree: Some(unreserve),
+        cuMemGetAllocationGranularity: Some(granularity),
+        cuMemCreate: Some(create),
+        cuMemRelease: Some(destroy),
+        cuMemMap: Some(map),
+        cuMemUnmap: Some(unmap),
+        cuMemSetAccess: Some(set_access),
         cuMemAlloc_v2: Some(alloc),
         cuMemAllocPitch_v2: Some(alloc_pitch),
         cuMemFree_v2: Some(free),

@@ -3,16 +3,26 @@
 macro_rules! list_memory {
     ([$next:ident $($rest:ident)*] $($list:tt)*) => { $next! { [$($rest)*] $($list)*
 
-200 call cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+/// The driver's cuMemGetInfo: what the client holds as credit is not free to it.
+200 call(hand) record mem_info(free: Out<u64>, total: Out<u64>);
+hand call cuMemGetInfo_v2(free: *mut usize, total: *mut usize) using mem_info;
 /// Allocates; `kind` 0 is cuMemAlloc, 1 cuMemAllocPitch (then width, height and element size are used).
 201 call(slow, hand) record mem_alloc(bytes: u64, kind: u32, width: u64, height: u64, element: u32, address: Out<u64>, pitch: Out<u64>);
 202 call(slow, hand) record mem_free(address: u64);
 /// Stream-ordered allocation from `pool`, or from the device's current pool.
 203 call(hand) record mem_alloc_async(bytes: u64, pool: Maybe<MemPool>, stream: Stream, address: Out<u64>);
 204 post(hand) record mem_free_async(address: u64, stream: Stream);
-hand call cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) using mem_alloc;
+/// Reserves the range of addresses in which a device's memory shall lie; once a device. Answers what memory in it comes in
+/// multiples of. CUDA_ERROR_ALREADY_MAPPED: it cannot be just there; try another address.
+205 call(hand) record heap_place(device: i32, base: u64, bytes: u64, granularity: Out<u64>);
+/// Puts memory into that range at `address`, in pieces of `piece` bytes: at least `least` bytes, or the answer is
+/// CUDA_ERROR_OUT_OF_MEMORY; more, up to `most`, while the device has plenty. Answers how much, and what is left on the device.
+206 call(slow, hand) record heap_grow(device: i32, address: u64, least: u64, most: u64, piece: u64, got: Out<u64>, left: Out<u64>);
+/// Takes whole pieces back, when no work uses them any more.
+207 call(slow, hand) record heap_shrink(device: i32, address: u64, bytes: u64);
+hand call cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) using heap_place, heap_grow, heap_shrink, mem_alloc, context_synchronize;
 hand call cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) using mem_alloc;
-hand call cuMemFree_v2(address: CUdeviceptr) using mem_free;
+hand call cuMemFree_v2(address: CUdeviceptr) using mem_free, heap_shrink, context_synchronize;
 hand call cuMemAllocAsync | cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) using mem_alloc_async;
 hand call cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) using mem_alloc_async;
 hand post cuMemFreeAsync | cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) using mem_free_async;

@@ -1,0 +1,188 @@
+//! Allocation of device memory from credit ([`crate::state::heap`]): when the worker is asked for more, what is waited for, and
+//! what is given back.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use gpupool_protocol::api::numbers;
+
+use super::stream::cuCtxSynchronize;
+use crate::code::{ALREADY_MAPPED, Answer, OUT_OF_MEMORY};
+use crate::cx::Cx;
+use crate::log::say;
+use crate::send;
+use crate::session::Device;
+use crate::state::heap::{self, Heap};
+use crate::state::held::Held;
+use crate::state::objects::lock;
+
+/// Addresses that are proposed to the worker before its driver chooses.
+const TRIES: u64 = 8;
+/// Where proposed ranges begin: at addresses that the kernel gives to no mapping by itself.
+const FIRST: u64 = 0x3000_0000_0000;
+/// So much memory may wait for posted work before the next allocation waits for that work instead of taking more.
+const WAITING_MAX: u64 = 256 << 20;
+
+/// The device of the current context.
+fn device(cx: Cx) -> Answer<&'static Device> {
+    cx.session.device(cx.current()?.device.load(Relaxed))
+}
+
+/// Allocates; `None` where the driver chooses addresses.
+///
+/// # Errors
+/// CUDA_ERROR_OUT_OF_MEMORY, when the device has no such memory even after everything unused was given back; errors of earlier
+/// work, where it had to be waited for.
+pub fn allocate(cx: Cx, bytes: u64) -> Answer<Option<u64>> {
+    let device = device(cx)?;
+    let bytes = heap::size(bytes)?;
+    match device.heap.take(bytes) {
+        Some(at) => Ok(Some(at)),
+        None => allocate_slowly(cx, device, bytes),
+    }
+}
+
+fn allocate_slowly(cx: Cx, device: &'static Device, bytes: u64) -> Answer<Option<u64>> {
+    let heap = &device.heap;
+    let _growing = lock(&heap.growing);
+    if !heap.exists(|| place(cx, device)) {
+        return Ok(None);
+    }
+    reap(cx, heap);
+    if heap.waiting() >= WAITING_MAX.max(bytes) {
+        settle(cx, heap)?;
+    }
+    if let Some(at) = heap.take(bytes) {
+        return Ok(Some(at));
+    }
+    match grow(cx, device, bytes) {
+        Err(OUT_OF_MEMORY) => {}
+        other => return other.map(Some),
+    }
+    // Everything that can be had: what was freed, and then what lies unused elsewhere.
+    settle(cx, heap)?;
+    if let Some(at) = heap.take(bytes) {
+        return Ok(Some(at));
+    }
+    give_back(cx, device, Some(0))?;
+    grow(cx, device, bytes).map(Some)
+}
+
+/// Agrees with the worker on a range of addresses, many times as large as the device's memory.
+fn place(cx: Cx, device: &Device) -> Option<(Held, u64)> {
+    if !cx.session.uses.post_alloc || !cx.session.answers(numbers::heap_place) {
+        return None;
+    }
+    let bytes = (4 * device.total_memory as u64).checked_next_power_of_two()?.clamp(1 << 35, 1 << 42);
+    let process = u64::from(std::process::id()) % 61;
+    // Ranges that did not suit are held as well, so that each try is another one.
+    let mut unsuitable = Vec::new();
+    for attempt in 0..TRIES {
+        let wish = FIRST + bytes * (process + 61 * attempt + 67 * device.pool as u64) % (1 << 46);
+        let held = Held::reserve(wish, bytes)?;
+        let mut granularity = 0;
+        match send::heap_place(cx, device.pool, held.base(), held.bytes(), &mut granularity) {
+            Ok(()) => return Some((held, granularity)),
+            Err(ALREADY_MAPPED) => unsuitable.push(held),
+            Err(_) => break,
+        }
+    }
+    say!(
+        Info,
+        "device memory is allocated call by call: the driver has no range of addresses that is free here too"
+    );
+    None
+}
+
+/// Asks the worker for memory for an allocation.
+fn grow(cx: Cx, device: &Device, bytes: u64) -> Answer<u64> {
+    let growth = device.heap.plan(bytes)?;
+    let (mut got, mut left) = (0, 0);
+    let heap::Growth { address, least, most, piece } = growth;
+    let grown = send::heap_grow(cx, device.pool, address, least, most, piece, &mut got, &mut left);
+    match grown {
+        Ok(()) if (least..=most).contains(&got) && got.is_multiple_of(piece) => {
+            device.heap.grown(growth, got, left, bytes);
+            Ok(address)
+        }
+        Ok(()) => Err(cx.session.bad_answer(gpupool_protocol::wire::codec::BadRecord::OutOfRange)),
+        Err(error) => {
+            device.heap.refused(growth);
+            Err(error)
+        }
+    }
+}
+
+/// Frees memory of credit.
+///
+/// # Errors
+/// Of earlier work, where it had to be waited for. The memory is free all the same.
+pub fn free(cx: Cx, device: &Device, context: u64, address: u64, bytes: u64) -> Answer {
+    let heap = &device.heap;
+    if !heap.free(context, address, heap::size(bytes)?) {
+        return Ok(());
+    }
+    // As a driver that frees at once: the work that may use it is waited for. One thread at a time counts what it waits for.
+    let _growing = lock(&heap.growing);
+    reap(cx, heap);
+    settle(cx, heap)?;
+    give_back(cx, device, None)
+}
+
+/// The device whose credit an address is of.
+pub fn owner(cx: Cx, address: u64) -> Option<&'static Device> {
+    cx.session.devices.iter().find(|device| device.heap.holds(address))
+}
+
+/// A context is gone, with the work in it; `ranges` were its memory.
+pub fn context_gone(cx: Cx, context: u64, ranges: impl Iterator<Item = (u64, u64)>) {
+    for (address, bytes) in ranges {
+        if let (Some(device), Ok(bytes)) = (owner(cx, address), heap::size(bytes)) {
+            device.heap.free(context, address, bytes);
+        }
+    }
+    cx.session.devices.iter().for_each(|device| device.heap.settled(context, usize::MAX));
+}
+
+/// Takes what was freed where the work of its context is known to be done.
+fn reap(cx: Cx, heap: &Heap) {
+    for context in heap.contexts() {
+        let freed = heap.freed(context);
+        if is_quiet(cx, context) {
+            heap.settled(context, freed);
+        }
+    }
+}
+
+/// Whether a wait was over for everything that was posted in a context.
+fn is_quiet(cx: Cx, context: u64) -> bool {
+    let Some(object) = cx.session.contexts.get(context) else { return false };
+    let mut streams = cx.session.streams.iter().filter(|(_, stream)| stream.context.load(Relaxed) == context);
+    object.shared.is_synchronised()
+        && object.left.is_synchronised()
+        && streams.all(|(_, stream)| stream.progress.is_synchronised())
+}
+
+/// Waits for the work that may use what was freed.
+fn settle(cx: Cx, heap: &Heap) -> Answer {
+    for context in heap.contexts() {
+        let freed = heap.freed(context);
+        let synchronised = cuCtxSynchronize(cx.within(context));
+        if synchronised.is_ok() {
+            heap.settled(context, freed);
+        } else if context == cx.context {
+            return synchronised;
+        }
+    }
+    Ok(())
+}
+
+/// Gives unused memory back to the device until no more than `keep` (or what may be kept) is left.
+fn give_back(cx: Cx, device: &Device, keep: Option<u64>) -> Answer {
+    let mut result = Ok(());
+    for run in device.heap.spare(keep) {
+        let shrunk = send::heap_shrink(cx, device.pool, run.0, run.1);
+        device.heap.shrunk(run, shrunk.is_ok());
+        result = result.and(shrunk);
+    }
+    result
+}

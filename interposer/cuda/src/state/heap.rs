@@ -1,0 +1,400 @@
+//! Device memory that this library divides up itself: credit that the worker has put into a range of addresses in advance, so
+//! that most allocations and all frees are local.
+//!
+//! What was freed counts as free at once, as in CUDA, and is used again when all work that was posted before is known to be
+//! done. What nobody uses goes back to the device beyond a limit, and before an allocation fails.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use super::held::Held;
+use super::objects::lock;
+use super::ranges::Ranges;
+use crate::code::{Answer, OUT_OF_MEMORY};
+
+/// Allocations are multiples of this, as on cards.
+const UNIT: u64 = 512;
+/// From here on an allocation gets a piece of its own, which goes back to the device as a whole.
+const LARGE: u64 = 32 << 20;
+/// What is asked for at a time for allocations below that.
+const STEP: u64 = 32 << 20;
+/// Unused memory that is kept at most; less where the device has less than eight times as much left.
+const KEPT_MAX: u64 = 1 << 30;
+/// That part of what is left on the device.
+const KEPT_PART: u64 = 8;
+
+/// One device's.
+#[derive(Default)]
+pub struct Heap {
+    state: Mutex<State>,
+    /// Held while the worker is asked for memory, so that threads do not ask for the same need twice.
+    pub growing: Mutex<()>,
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heap").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Fresh,
+    /// The driver chooses addresses, and every allocation is a call.
+    Absent,
+    Placed(Box<Space>),
+}
+
+/// The range and what is in it.
+struct Space {
+    held: Held,
+    granularity: u64,
+    /// Addresses without memory.
+    bare: Ranges,
+    /// Memory that nobody has.
+    free: Ranges,
+    /// The pieces in which memory came: lengths by address.
+    pieces: BTreeMap<u64, u64>,
+    /// Memory that was freed and may still be used by posted work.
+    waiting: Vec<Freed>,
+    waiting_bytes: u64,
+    kept_max: u64,
+}
+
+/// A freed allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Freed {
+    context: u64,
+    address: u64,
+    bytes: u64,
+}
+
+/// What the worker is asked for, with the addresses for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// Where.
+    pub address: u64,
+    /// How much is needed.
+    pub least: u64,
+    /// How much is welcome.
+    pub most: u64,
+    /// The size of the pieces.
+    pub piece: u64,
+}
+
+/// The size that an allocation has in fact.
+///
+/// # Errors
+/// CUDA_ERROR_OUT_OF_MEMORY: nothing is so large.
+pub fn size(bytes: u64) -> Answer<u64> {
+    bytes.checked_next_multiple_of(UNIT).ok_or(OUT_OF_MEMORY)
+}
+
+impl Heap {
+    fn space<R>(&self, work: impl FnOnce(&mut Space) -> R) -> Option<R> {
+        match &mut *self.lock() {
+            State::Placed(space) => Some(work(space)),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Whether there is one; asks for it at the first time. `place` asks the worker to reserve a range of addresses that this
+    /// process holds, and answers with the granularity. Only with `growing` held.
+    pub fn exists(&self, place: impl FnOnce() -> Option<(Held, u64)>) -> bool {
+        match &*self.lock() {
+            State::Placed(_) => return true,
+            State::Absent => return false,
+            State::Fresh => {}
+        }
+        let placed = place();
+        let exists = placed.is_some();
+        *self.lock() = placed.map_or(State::Absent, |(held, granularity)| {
+            State::Placed(Box::new(Space::new(held, granularity)))
+        });
+        exists
+    }
+
+    /// Takes memory, `bytes` as [`size`] gives it.
+    #[inline]
+    pub fn take(&self, bytes: u64) -> Option<u64> {
+        self.space(|space| space.free.take(bytes))?
+    }
+
+    /// Whether an address is in the range.
+    pub fn holds(&self, address: u64) -> bool {
+        self.space(|s| address.wrapping_sub(s.held.base()) < s.held.bytes()).unwrap_or(false)
+    }
+
+    /// Memory of a context was freed. Says whether more is unused now than may be kept.
+    pub fn free(&self, context: u64, address: u64, bytes: u64) -> bool {
+        let freed = Freed { context, address, bytes };
+        self.space(|space| {
+            space.waiting.push(freed);
+            space.waiting_bytes += bytes;
+            space.unused() > space.kept_max
+        })
+        .unwrap_or(false)
+    }
+
+    /// Memory that is the program's and that it does not use.
+    pub fn unused(&self) -> u64 {
+        self.space(|space| space.unused()).unwrap_or(0)
+    }
+
+    /// Memory that was freed and cannot be used again yet.
+    pub fn waiting(&self) -> u64 {
+        self.space(|space| space.waiting_bytes).unwrap_or(0)
+    }
+
+    /// The contexts whose posted work may still use what was freed.
+    pub fn contexts(&self) -> Vec<u64> {
+        let mut contexts: Vec<u64> =
+            self.space(|s| s.waiting.iter().map(|freed| freed.context).collect()).unwrap_or_default();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts
+    }
+
+    /// How much was freed so far of a context. What is counted before a wait for its work is done after it.
+    pub fn freed(&self, context: u64) -> usize {
+        self.space(|s| s.waiting.iter().filter(|freed| freed.context == context).count()).unwrap_or(0)
+    }
+
+    /// The work is done that may have used the first `count` of what was freed of a context.
+    pub fn settled(&self, context: u64, count: usize) {
+        self.space(|space| space.settled(context, count));
+    }
+
+    /// Chooses addresses for an allocation of `bytes`.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_OUT_OF_MEMORY: the range is used up.
+    pub fn plan(&self, bytes: u64) -> Answer<Growth> {
+        self.space(|space| space.plan(bytes)).flatten().ok_or(OUT_OF_MEMORY)
+    }
+
+    /// The worker has refused.
+    pub fn refused(&self, growth: Growth) {
+        self.space(|space| space.bare.give(growth.address, growth.most));
+    }
+
+    /// The worker has put `got` bytes there, and the device has `left` bytes left. The first `bytes` are the caller's.
+    pub fn grown(&self, growth: Growth, got: u64, left: u64, bytes: u64) {
+        self.space(|space| space.grown(growth, got, left, bytes));
+    }
+
+    /// Takes out unused memory, in runs of whole pieces, until no more than `keep` bytes (or what may be kept) are left.
+    pub fn spare(&self, keep: Option<u64>) -> Vec<(u64, u64)> {
+        self.space(|space| space.spare(keep.unwrap_or(space.kept_max))).unwrap_or_default()
+    }
+
+    /// The worker has taken back a run of [`Heap::spare`], or (`done` false) has not.
+    pub fn shrunk(&self, (address, bytes): (u64, u64), done: bool) {
+        self.space(|space| {
+            if done {
+                let pieces: Vec<u64> =
+                    space.pieces.range(address..address + bytes).map(|(at, _)| *at).collect();
+                pieces.iter().for_each(|at| _ = space.pieces.remove(at));
+                space.bare.give(address, bytes);
+            } else {
+                space.free.give(address, bytes);
+            }
+        });
+    }
+}
+
+impl Space {
+    fn new(held: Held, granularity: u64) -> Self {
+        let mut bare = Ranges::default();
+        bare.give(held.base(), held.bytes());
+        Self {
+            held,
+            granularity,
+            bare,
+            free: Ranges::default(),
+            pieces: BTreeMap::new(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            kept_max: KEPT_MAX,
+        }
+    }
+
+    fn unused(&self) -> u64 {
+        self.free.total() + self.waiting_bytes
+    }
+
+    fn settled(&mut self, context: u64, count: usize) {
+        let mut left = count;
+        let (free, bytes) = (&mut self.free, &mut self.waiting_bytes);
+        self.waiting.retain(|freed| {
+            let goes = freed.context == context && left > 0;
+            if goes {
+                left -= 1;
+                *bytes -= freed.bytes;
+                free.give(freed.address, freed.bytes);
+            }
+            !goes
+        });
+    }
+
+    fn plan(&mut self, bytes: u64) -> Option<Growth> {
+        let least = bytes.checked_next_multiple_of(self.granularity)?;
+        let large = bytes >= LARGE;
+        let piece = if large { least } else { self.granularity };
+        let most = if large { least } else { least.max(STEP / piece * piece) };
+        Some(Growth { address: self.bare.take(most)?, least, most, piece })
+    }
+
+    fn grown(&mut self, growth: Growth, got: u64, left: u64, bytes: u64) {
+        let Growth { address, most, piece, .. } = growth;
+        let got = got.min(most);
+        for at in (address..address + got).step_by(piece as usize) {
+            self.pieces.insert(at, piece);
+        }
+        if got < most {
+            self.bare.give(address + got, most - got);
+        }
+        if got > bytes {
+            self.free.give(address + bytes, got - bytes);
+        }
+        self.kept_max = KEPT_MAX.min(left / KEPT_PART);
+    }
+
+    fn spare(&mut self, keep: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut unused = self.unused();
+        for (start, length) in self.free.all() {
+            for (&at, &bytes) in self.pieces.range(start..start + length) {
+                if at + bytes > start + length || unused <= keep {
+                    break;
+                }
+                unused -= bytes;
+                match runs.last_mut() {
+                    Some((first, run)) if *first + *run == at => *run += bytes,
+                    _ => runs.push((at, bytes)),
+                }
+            }
+        }
+        runs.iter().for_each(|(at, bytes)| self.free.take_this(*at, *bytes));
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const MIB: u64 = 1 << 20;
+
+    fn heap() -> Heap {
+        let heap = Heap::default();
+        assert!(heap.exists(|| Some((Held::reserve(0x4000_0000_0000, 1 << 36).unwrap(), 2 * MIB))));
+        heap
+    }
+
+    /// An allocation as the library makes it, from a device that has `left` bytes.
+    fn allocate(heap: &Heap, bytes: u64, left: &mut u64) -> Option<u64> {
+        if let Some(at) = heap.take(bytes) {
+            return Some(at);
+        }
+        let growth = heap.plan(bytes).unwrap();
+        let got = growth.most.min((*left / 8 / growth.piece * growth.piece).max(growth.least));
+        if got > *left {
+            heap.refused(growth);
+            return None;
+        }
+        *left -= got;
+        heap.grown(growth, got, *left, bytes);
+        Some(growth.address)
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_had_is_asked_for_once() {
+        let heap = Heap::default();
+        assert!(!heap.exists(|| None) && !heap.exists(|| unreachable!()));
+        assert_eq!((heap.take(512), heap.unused(), heap.holds(0)), (None, 0, false));
+    }
+
+    #[test]
+    fn freed_memory_counts_as_unused_and_comes_back_when_its_work_is_done() {
+        let (heap, mut left) = (heap(), 1 << 33);
+        let first = allocate(&heap, 16 * MIB, &mut left).unwrap();
+        assert_eq!(heap.unused(), 16 * MIB, "the step is more than was needed");
+        let second = allocate(&heap, 16 * MIB, &mut left).unwrap();
+        assert_eq!((second, heap.unused()), (first + 16 * MIB, 0));
+        heap.free(7, first, 16 * MIB);
+        let seen = heap.freed(7);
+        heap.free(8, second, 8 * MIB);
+        heap.free(7, second + 8 * MIB, 8 * MIB);
+        assert_eq!((heap.take(512), heap.unused(), heap.contexts()), (None, 32 * MIB, vec![7, 8]));
+        heap.settled(7, seen);
+        assert_eq!((heap.take(16 * MIB), heap.take(512)), (Some(first), None));
+        heap.settled(8, usize::MAX);
+        heap.settled(7, usize::MAX);
+        assert_eq!((heap.waiting(), heap.take(16 * MIB)), (0, Some(second)));
+    }
+
+    #[test]
+    fn what_is_not_used_goes_back_in_whole_pieces() {
+        let (heap, mut left) = (heap(), 1 << 40);
+        let large = allocate(&heap, 100 * MIB, &mut left).unwrap();
+        let small = allocate(&heap, 512, &mut left).unwrap();
+        assert!(!heap.free(1, large, 100 * MIB));
+        heap.settled(1, 1);
+        assert_eq!(heap.spare(None), [], "all of it may be kept");
+        let runs = heap.spare(Some(0));
+        assert_eq!(runs, [(large, 100 * MIB), (small + 2 * MIB, 30 * MIB)]);
+        assert_eq!(heap.unused(), 2 * MIB - 512);
+        heap.shrunk(runs[0], true);
+        heap.shrunk(runs[1], false);
+        assert_eq!(heap.unused(), 32 * MIB - 512);
+        assert_eq!(heap.plan(100 * MIB).unwrap().address, large, "its addresses are free again");
+    }
+
+    #[test]
+    fn more_is_kept_where_more_is_left() {
+        let (heap, mut left) = (heap(), 1 << 32);
+        let at = allocate(&heap, 600 * MIB, &mut left).unwrap();
+        assert!(heap.free(1, at, 600 * MIB), "an eighth of what is left is less");
+        heap.settled(1, 1);
+        assert_eq!(heap.spare(None), [(at, 600 * MIB)]);
+    }
+
+    proptest! {
+        /// Allocations never overlap, nothing is lost, and memory runs out only when the pieces are used up.
+        #[test]
+        fn every_byte_has_one_owner(steps in prop::collection::vec((1u64..40 * MIB, 0..3u64, any::<prop::sample::Index>()), 1..150)) {
+            let total = 1 << 30;
+            let (heap, mut left) = (heap(), total);
+            let mut mine: HashMap<u64, u64> = HashMap::new();
+            for (bytes, what, which) in steps {
+                let bytes = size(if what == 2 { bytes % 5000 + 1 } else { bytes }).unwrap();
+                if what == 0 && !mine.is_empty() {
+                    let at = *mine.keys().nth(which.index(mine.len())).unwrap();
+                    let bytes = mine.remove(&at).unwrap();
+                    heap.free(at % 2, at, bytes);
+                } else if let Some(at) = allocate(&heap, bytes, &mut left) {
+                    prop_assert!(mine.iter().all(|(a, b)| at + bytes <= *a || a + b <= at), "{at:#x} overlaps");
+                    mine.insert(at, bytes);
+                } else {
+                    for context in heap.contexts() {
+                        heap.settled(context, usize::MAX);
+                    }
+                    for run in heap.spare(Some(0)) {
+                        left += run.1;
+                        heap.shrunk(run, true);
+                    }
+                }
+                let used: u64 = mine.values().sum();
+                prop_assert_eq!(used + heap.unused() + left, total);
+            }
+        }
+    }
+}
