@@ -70,6 +70,12 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// One that is in no table yet.
+    pub fn new(base: u64, size: u64, what: What, context: usize, device: &Arc<Device>) -> Allocation {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Allocation { base, size, what, context, device: device.clone(), id, synchronous: Arc::default() }
+    }
+
     /// Whether it holds `length` bytes from `address`, which lies in it.
     pub fn holds(&self, address: u64, length: u64) -> bool {
         length <= self.size - (address - self.base)
@@ -95,9 +101,7 @@ impl Allocations {
 
     /// Adds what lies at `base`.
     pub fn add(&self, base: u64, size: u64, what: What, context: usize, device: &Arc<Device>) {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let allocation =
-            Allocation { base, size, what, context, device: device.clone(), id, synchronous: Arc::default() };
+        let allocation = Allocation::new(base, size, what, context, device);
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(base, allocation);
     }
 

@@ -27,6 +27,15 @@ pub const SHARED_RESERVED: u32 = 1 << 10;
 /// Bytes of a row of `cuMemAllocPitch` are a multiple of this.
 pub const PITCH_ALIGNMENT: u32 = 512;
 
+/// Memory of textures begins at a multiple of this.
+pub const TEXTURE_ALIGNMENT: u32 = 512;
+/// Rows of textures in plain memory are a multiple of this.
+pub const TEXTURE_PITCH_ALIGNMENT: u32 = 32;
+/// Texels of a texture in plain memory.
+pub const LINEAR_TEXELS: u32 = 1 << 28;
+/// Texels a row, and rows, of a texture in pitched memory: the larger of the two limits.
+pub const PITCHED_EXTENT: u32 = 131_072;
+
 /// The value of an attribute, by its number in `cuda.h`; `None` for a number that is none.
 pub fn value(device: &Device, id: u32) -> Option<i32> {
     let identity = &device.identity;
@@ -39,9 +48,9 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         10 => 32,       // warp size
         11 => i32::MAX, // pitch
         12 | 82 => REGISTERS as i32,
-        13 => 2_000_000, // clock, kHz
-        14 | 30 => 512,  // texture and surface alignment
-        15 => 1,         // overlap of copy and kernel
+        13 => 2_000_000,                     // clock, kHz
+        14 | 30 => TEXTURE_ALIGNMENT as i32, // of surfaces as well
+        15 => 1,                             // overlap of copy and kernel
         16 => device.multiprocessors as i32,
         17 | 18 => 0,     // kernel time limit; integrated
         19 => 1,          // maps host memory
@@ -68,7 +77,7 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         47 | 48 => 2048, // alternate 3D texture
         49 => 16384,
         50 => identity.pci_domain,
-        51 => 32,         // texture pitch alignment
+        51 => TEXTURE_PITCH_ALIGNMENT as i32,
         52 | 53 => 32768, // cube map textures
         54 => 2046,
         55 | 61 => 32768, // 1D surfaces
@@ -79,8 +88,8 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         63 | 64 => 32768, // 2D layered surface
         66 | 67 => 32768, // cube map surfaces
         68 => 2046,
-        69 => 268_435_456, // 1D linear texture
-        70 => 131_072,     // 2D linear texture
+        69 => LINEAR_TEXELS as i32,
+        70 => PITCHED_EXTENT as i32,
         71 => 65000,
         72 => 2_097_120,
         73 | 74 => 32768, // 2D mipmapped texture

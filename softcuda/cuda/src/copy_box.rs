@@ -1,5 +1,6 @@
 //! Copies of boxes: rows of bytes, planes of rows.
 
+use crate::array;
 use crate::context;
 use crate::error::*;
 use crate::graph::capture;
@@ -17,7 +18,9 @@ pub struct End {
     pub host: u64,
     /// The device or unified address, for kinds 2 and 4.
     pub device: u64,
-    /// First byte, row and plane.
+    /// The array's handle, for kind 3.
+    pub array: usize,
+    /// First byte, row and plane (layer, face).
     pub origin: [usize; 3],
     /// Bytes from row to row; 0: as wide as the copy.
     pub pitch: usize,
@@ -39,7 +42,7 @@ pub struct Extent {
 impl End {
     /// Bytes at an address, of kind 1, 2 or 4.
     pub fn linear(kind: u32, address: u64) -> End {
-        End { kind, host: address, device: address, origin: [0; 3], pitch: 0, height: 0 }
+        End { kind, host: address, device: address, array: 0, origin: [0; 3], pitch: 0, height: 0 }
     }
 }
 
@@ -58,7 +61,26 @@ struct Side {
 }
 
 impl End {
+    /// A box in an array, which knows its own rows.
+    fn in_array(&self, extent: &Extent) -> Result<Side> {
+        let array = array::find(self.array).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let image = &array.image;
+        let [x, y, z] = self.origin;
+        let row = image.extent[0] as usize * image.format.bytes() as usize;
+        let planes = image.extent[2] as usize * image.layers as usize;
+        let rows = image.extent[1] as usize;
+        if x + extent.width > row || y + extent.height > rows || z + extent.depth > planes {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let address = image.base + x as u64 + y as u64 * image.row + z as u64 * image.plane;
+        let place = Place::Known(address, array.allocation.clone());
+        Ok(Side { place, row: image.row, plane: image.plane })
+    }
+
     fn side(&self, extent: &Extent, write: bool) -> Result<Side> {
+        if self.kind == 3 {
+            return self.in_array(extent);
+        }
         let pitch = if self.pitch == 0 { self.origin[0] + extent.width } else { self.pitch };
         let rows = if self.height == 0 { self.origin[1] + extent.height } else { self.height };
         if pitch < self.origin[0] + extent.width || rows < self.origin[1] + extent.height && extent.depth > 1
@@ -78,8 +100,6 @@ impl End {
         let place = match self.kind {
             1 | 4 => Place::any(address, length, write)?,
             2 => Place::known(address, length, write)?,
-            // Arrays are not there yet.
-            3 => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         Ok(Side { place, row: pitch as u64, plane: (pitch * rows) as u64 })
@@ -102,8 +122,7 @@ impl BoxCopy {
     /// Checks a copy.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for pitches smaller than the rows and ranges that are not (all) there,
-    /// `CUDA_ERROR_NOT_SUPPORTED` for arrays.
+    /// `CUDA_ERROR_INVALID_VALUE` for pitches smaller than the rows, ranges that are not (all) there, and arrays that are none.
     ///
     /// # Safety
     /// Host ranges are the program's and valid whenever the copy runs.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::allocations::Allocations;
+use crate::array::{Array, Mipmapped};
 use crate::config;
 use crate::context::Context;
 use crate::device::{self, Device};
@@ -51,6 +52,10 @@ pub struct Tables {
     pub execs: Handles<Exec>,
     /// `CUuserObject`
     pub user_objects: Handles<UserObject>,
+    /// `CUarray`
+    pub arrays: Handles<Array>,
+    /// `CUmipmappedArray`
+    pub mipmapped: Handles<Mipmapped>,
     /// What lies where, on all devices and in host memory.
     pub allocations: Allocations,
 }
@@ -71,6 +76,8 @@ pub static TABLES: Tables = Tables {
     nodes: Handles::new(Kind::Node),
     execs: Handles::new(Kind::Exec),
     user_objects: Handles::new(Kind::UserObject),
+    arrays: Handles::new(Kind::Array),
+    mipmapped: Handles::new(Kind::Mipmapped),
     allocations: Allocations::new(),
 };
 

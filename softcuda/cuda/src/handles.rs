@@ -41,6 +41,10 @@ pub enum Kind {
     Exec,
     /// `CUuserObject`
     UserObject,
+    /// `CUarray`
+    Array,
+    /// `CUmipmappedArray`
+    Mipmapped,
 }
 
 /// Where the numbers start: far from 0, 1 and 2, which are streams, and unlike any mapped address.
@@ -98,6 +102,12 @@ impl<T> Handles<T> {
     /// Takes the object of a handle away.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
         self.map.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+    }
+
+    /// Every object with its handle.
+    pub fn entries(&self) -> Vec<(usize, Arc<T>)> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.iter().map(|(handle, object)| (*handle, object.clone())).collect()
     }
 
     /// Every object.

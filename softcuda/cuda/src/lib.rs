@@ -7,6 +7,7 @@
 //! One module a kind of object; `exports` turns CUDA's calls into theirs.
 
 mod allocations;
+mod array;
 mod attributes;
 mod code_cache;
 mod config;
@@ -49,6 +50,7 @@ mod procaddr;
 mod progress;
 mod stream;
 mod tables;
+mod texture;
 mod threads;
 mod virtual_memory;
 mod words;

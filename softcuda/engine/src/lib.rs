@@ -46,7 +46,7 @@
 //! * Wild accesses that stay inside of a 64 KiB granule in use are not seen.
 //! * A loop that never ends and never waits cannot be stopped by [`Engine::cancel`]: end the process.
 //! * `cp.async` copies at once. All fences and atomics are sequentially consistent and of system scope.
-//! * Not supported yet, and refused: textures and surfaces, `mma` and its loads, `mbarrier`, bulk copies, clusters, video
+//! * Not supported yet, and refused: `mma` and its loads, `mbarrier`, bulk copies, clusters, video
 //!   instructions, packed operations of sm_100 and later, 128-bit atomics, 8-bit floats.
 //!
 //! # What follows
@@ -66,6 +66,7 @@ mod memory;
 mod module;
 mod ptx;
 mod runtime;
+mod texture;
 
 pub use codegen::cache::CodeCache;
 pub use engine::{Engine, Launch};
@@ -74,3 +75,4 @@ pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
 pub use memory::{Access, Memory, Physical, Reservation};
 pub use module::Module;
+pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};

@@ -61,7 +61,8 @@ pub struct Volume {
 impl Plane {
     fn end(&self) -> End {
         let (host, device) = (self.host.expose_provenance() as u64, self.device);
-        End { kind: self.kind, host, device, origin: [self.x, self.y, 0], pitch: self.pitch, height: 0 }
+        let (origin, array) = ([self.x, self.y, 0], self.array.addr());
+        End { kind: self.kind, host, device, array, origin, pitch: self.pitch, height: 0 }
     }
 }
 
@@ -69,7 +70,8 @@ impl Volume {
     fn end(&self) -> End {
         let (host, device) = (self.host.expose_provenance() as u64, self.device);
         let origin = [self.x, self.y, self.z];
-        End { kind: self.kind, host, device, origin, pitch: self.pitch, height: self.height }
+        let array = self.array.addr();
+        End { kind: self.kind, host, device, array, origin, pitch: self.pitch, height: self.height }
     }
 }
 
@@ -98,7 +100,7 @@ impl Volume {
             kind: end.kind,
             host: std::ptr::with_exposed_provenance_mut(end.host as usize),
             device: end.device,
-            array: std::ptr::null_mut(),
+            array: super::handle(end.array),
             context: std::ptr::null_mut(),
             pitch: end.pitch,
             height: end.height,

@@ -33,6 +33,14 @@ mod virtual_memories;
 #[macro_use]
 mod pools;
 #[macro_use]
+mod arrays;
+#[macro_use]
+mod textures;
+#[macro_use]
+mod array_copies;
+#[macro_use]
+mod batch_copies;
+#[macro_use]
 mod copies;
 #[macro_use]
 mod sets;
@@ -76,6 +84,10 @@ const TABLES: &[&[(&str, Address)]] = &[
     managed::TABLE,
     virtual_memories::TABLE,
     pools::TABLE,
+    arrays::TABLE,
+    textures::TABLE,
+    array_copies::TABLE,
+    batch_copies::TABLE,
     copies::TABLE,
     sets::TABLE,
     modules::TABLE,
@@ -109,7 +121,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names pools_names copies_names
+init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
 sets_names modules_names functions_names launches_names captures_names graphs_names graph_nodes_names graph_execs_names words_names refuse_what_is_missing ; }
 
 /// Where a result goes.

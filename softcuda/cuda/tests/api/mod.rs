@@ -48,6 +48,46 @@ pub struct Description {
     pub flags: u32,
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[repr(C)]
+pub struct Flat {
+    pub width: usize,
+    pub height: usize,
+    pub format: u32,
+    pub channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[repr(C)]
+pub struct Deep {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub format: u32,
+    pub channels: u32,
+    pub flags: u32,
+}
+
+/// `CUDA_RESOURCE_DESC`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Resource {
+    pub kind: u32,
+    pub words: [u64; 16],
+    pub flags: u32,
+}
+
+/// `CUmemcpyAttributes`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Order {
+    pub order: u32,
+    pub places: [Location; 2],
+    pub flags: u32,
+}
+
 macro_rules! api {
     ($($name:ident($($argument:ty),*);)*) => {
         pub struct Api {
@@ -163,6 +203,26 @@ api! {
     cuLinkAddData_v2(H, u32, *mut c_void, usize, *const c_char, u32, *mut u32, *mut *mut c_void);
     cuLinkComplete(H, *mut *mut c_void, *mut usize);
     cuLinkDestroy(H);
+    cuArrayCreate_v2(*mut H, *const Flat);
+    cuArray3DCreate_v2(*mut H, *const Deep);
+    cuArrayDestroy(H);
+    cuArrayGetDescriptor_v2(*mut Flat, H);
+    cuArray3DGetDescriptor_v2(*mut Deep, H);
+    cuMipmappedArrayCreate(*mut H, *const Deep, u32);
+    cuMipmappedArrayGetLevel(*mut H, H, u32);
+    cuMipmappedArrayDestroy(H);
+    cuMemcpyHtoA_v2(H, usize, *const c_void, usize);
+    cuMemcpyAtoH_v2(*mut c_void, H, usize, usize);
+    cuMemcpyDtoA_v2(H, usize, u64, usize);
+    cuMemcpyAtoD_v2(u64, H, usize, usize);
+    cuMemcpyAtoA_v2(H, usize, H, usize, usize);
+    cuMemcpyAtoHAsync_v2(*mut c_void, H, usize, usize, H);
+    cuMemcpyBatchAsync_v2(*mut u64, *mut u64, *mut usize, usize, *mut Order, *mut usize, usize, H);
+    cuMemcpy3DBatchAsync_v2(usize, *mut c_void, u64, H);
+    cuTexObjectCreate(*mut u64, *const Resource, *const [u32; 26], *const c_void);
+    cuTexObjectDestroy(u64);
+    cuSurfObjectCreate(*mut u64, *const Resource);
+    cuSurfObjectDestroy(u64);
     cuMemHostGetFlags(*mut u32, *mut c_void);
     cuPointerSetAttribute(*const c_void, u32, u64);
     cuStreamAttachMemAsync(H, u64, usize, u32);

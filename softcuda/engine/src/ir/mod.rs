@@ -6,6 +6,7 @@
 pub mod flow;
 mod optimise;
 pub mod passes;
+pub mod texture;
 mod visit;
 
 /// A virtual register; an index into [`Function::regs`].
@@ -319,6 +320,9 @@ pub enum Op {
     ActiveMask { d: Reg },
     Elect { d: Option<Reg>, p: Reg, mask: Opd },
     BarWarp { mask: Opd },
+    /// `to` is the type of the results, or of the values that are stored; `from` that of the coordinates. `a` holds the
+    /// layer, coordinates, and what else [`texture::TextureOp`] asks for.
+    Texture { op: texture::TextureOp, to: Ty, from: Ty, d: Vec<Option<Reg>>, object: Opd, a: Vec<Opd> },
     Nanosleep,
     /// At the back edge of a loop that may wait for somebody: let others run.
     Yield,

@@ -71,6 +71,10 @@ impl Op {
                 f(a);
                 f(mask);
             }
+            Op::Texture { object, a, .. } => {
+                f(object);
+                a.iter_mut().for_each(f);
+            }
             Op::Elect { mask, .. } | Op::BarWarp { mask } => f(mask),
             Op::Ld { .. }
             | Op::Call { .. }
@@ -136,7 +140,9 @@ impl Op {
                 d.iter().for_each(|r| f(*r));
                 f(*p);
             }
-            Op::Unpack { d, .. } | Op::Ld { d, .. } => d.iter().flatten().for_each(|r| f(*r)),
+            Op::Unpack { d, .. } | Op::Ld { d, .. } | Op::Texture { d, .. } => {
+                d.iter().flatten().for_each(|r| f(*r))
+            }
             Op::Atom { d, .. } | Op::Bar { d, .. } => d.iter().for_each(|r| f(*r)),
             Op::St { .. }
             | Op::Fence

@@ -54,6 +54,7 @@ pub struct Memory {
     table: Table,
     windows: Windows,
     budget: Arc<Budget>,
+    pub(crate) objects: crate::texture::Objects,
     /// Grids and copies that run now.
     users: AtomicU64,
     state: Mutex<State>,
@@ -117,6 +118,7 @@ impl Memory {
             table,
             windows: Windows::default(),
             budget: Arc::new(Budget::new(total.min(RANGE / 2))),
+            objects: crate::texture::Objects::default(),
             users: AtomicU64::new(0),
             state: Mutex::new(state),
         }))

@@ -37,6 +37,24 @@ impl Memory {
         ok
     }
 
+    /// Reads for a kernel, by its rules.
+    pub(crate) fn fetch(&self, addr: u64, to: &mut [u8]) -> bool {
+        let ok = self.permits(addr, to.len() as u64, false);
+        if ok {
+            map::copy_out(addr, to);
+        }
+        ok
+    }
+
+    /// Writes for a kernel, by its rules.
+    pub(crate) fn put(&self, addr: u64, from: &[u8]) -> bool {
+        let ok = self.permits(addr, from.len() as u64, true);
+        if ok {
+            map::copy_in(addr, from);
+        }
+        ok
+    }
+
     /// Writes to memory from [`Memory::alloc_scratch`].
     pub(crate) fn write_scratch(&self, addr: u64, from: &[u8]) {
         let known = self.state().live.get(&addr).is_some_and(|a| a.scratch && a.room >= from.len() as u64);

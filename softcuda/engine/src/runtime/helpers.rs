@@ -14,9 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub enum Helper {
     SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
     Clock, GlobalTimer, RoundedF32, RoundedF64, F64ToF32, IntToF64, IntToF32, HalfToF32, F64ToHalf, Half, AtomHalf,
-    Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns,
+    Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns, Texture,
 }
-const COUNT: usize = Helper::Fns as usize + 1;
+const COUNT: usize = Helper::Texture as usize + 1;
 
 /// Operations of the float helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub fn table() -> *const usize {
             prmt as *const () as usize,
             dot_product as *const () as usize,
             fns as *const () as usize,
+            super::texture::operation as *const () as usize,
         ]
     });
     TABLE.as_ptr()

@@ -7,4 +7,5 @@ pub mod math;
 pub mod parting;
 pub mod print;
 pub mod stack;
+pub mod texture;
 pub mod warp;

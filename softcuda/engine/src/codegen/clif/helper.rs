@@ -127,6 +127,7 @@ impl Emit<'_> {
             Op::Ld { ty, order, d, addr } => self.load(*ty, *order, d, addr),
             Op::St { ty, order, a, addr } => self.store(*ty, *order, a, addr),
             Op::Atom { op, ty, d, addr, b, c } => self.atomic(*op, *ty, *d, addr, b, c),
+            Op::Texture { op, to, from, d, object, a } => self.texture(*op, *to, *from, d, object, a),
             Op::Fence => {
                 self.b.ins().fence();
             }

@@ -5,6 +5,7 @@ mod convert;
 mod float;
 mod int;
 mod memory;
+mod texture;
 mod warp;
 
 use super::cursor::Result;
@@ -118,6 +119,12 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "cp" => memory::copy_async(b, m),
         "createpolicy" => memory::policy(b, m),
         "prefetch" | "prefetchu" | "applypriority" | "discard" => memory::hint(b, m),
+        "tex" => texture::fetch(b, m),
+        "tld4" => texture::gather(b, m),
+        "txq" | "suq" => texture::query(b, m),
+        "suld" => texture::load(b, m),
+        "sust" => texture::store(b, m),
+        "sured" => texture::reduce(b, m),
         "bra" => control::branch(b, m),
         "brx" => control::branch_indexed(b, m),
         "call" => control::call(b, m),
