@@ -37,6 +37,7 @@ struct Facts(u8);
 impl Facts {
     const WAITS: u8 = 1;
     const CONTEXT: u8 = 2;
+    const SLOW: u8 = 4;
 
     /// Of the record with this number.
     #[inline]
@@ -48,6 +49,12 @@ impl Facts {
     #[inline]
     fn fits(self, slot: Option<u32>) -> bool {
         (self.0 & Self::WAITS != 0) == slot.is_some()
+    }
+
+    /// It is declared slow: it may wait.
+    #[inline]
+    fn is_slow(self) -> bool {
+        self.0 & Self::SLOW != 0
     }
 
     #[inline]
@@ -152,12 +159,20 @@ macro_rules! arm {
     }};
     (slow $body:ident $name:ident $cx:ident $from:ident $fresh:ident ($($param:ident: $kind:ty),*)) => {{
         let mut excess = 0;
-        $(let $param = <$kind as ServerArg>::take(
+        $(#[allow(unused_mut)]
+        let mut $param = <$kind as ServerArg>::take(
             &mut Decode { from: &mut $from, cx: $cx, fresh: $fresh, excess: &mut excess }
         )?;)*
         complete(&$from, excess)?;
-        $(let $param = <$kind as Own>::own($param);)*
         let awaited = None::<Awaited>$(.or(<$kind as ServerArg>::awaited(&$param)))*;
+        let awaited = awaited.or_else(|| waits_for_all($cx));
+        if awaited.is_some_and(|awaited| $cx.session.settled(awaited)) {
+            // Nothing to wait for: it is quick.
+            body!($body $name $cx ($($param: $kind),*));
+            $(<$kind as ServerArg>::answer(&$param, &mut $cx.answer);)*
+            return Ok(None);
+        }
+        $(let $param = <$kind as Own>::own($param);)*
         let job: Job = Box::new(move |cx| {
             $(#[allow(unused_mut)] let mut $param = $param;)*
             body!($body $name cx ($($param: $kind),*));
@@ -205,7 +220,8 @@ static FACTS: [u8; CALL_MAP_BITS] = {
         let call = &CALLS[i];
         let waits = if matches!(call.class, Class::Call) { Facts::WAITS } else { 0 };
         let context = if needs_context(call.number) { Facts::CONTEXT } else { 0 };
-        facts[call.number as usize] = waits | context;
+        let slow = if call.slow { Facts::SLOW } else { 0 };
+        facts[call.number as usize] = waits | context | slow;
         i += 1;
     }
     facts
@@ -240,10 +256,14 @@ fn conclude(
         cx.session.link.release_chunk_up(chunk)?;
     }
     match step {
-        Ok(None) => finish(cx, Ok(()), None).map(|()| None),
+        Ok(None) => {
+            if Facts::of(cx.call.number()).is_slow() {
+                cx.session.output.tell(&cx.session.link)?;
+            }
+            finish(cx, Ok(()), None).map(|()| None)
+        }
         Ok(Some(later)) => {
             let Later { job, awaited } = *later;
-            let awaited = awaited.or_else(|| waits_for_all(cx));
             let parcel = parcel_of(cx.call.number(), body).ok().flatten();
             Ok(Some(Box::new(Task { call: cx.call, fresh, awaited, parcel, job })))
         }

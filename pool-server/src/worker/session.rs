@@ -148,6 +148,21 @@ impl Session {
         self.context_changes.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Whether the driver says that there is nothing to wait for.
+    pub fn settled(&self, awaited: Awaited) -> bool {
+        let hand = &self.driver.hand;
+        // A driver's answer for a legacy stream may leave out the streams that it waits for; one of them may wait for a
+        // host function, which only goes on while the ring's thread does.
+        if matches!(awaited, Awaited::Stream(0 | 1) | Awaited::Context(_)) && self.callbacks.any() {
+            return false;
+        }
+        match awaited {
+            Awaited::Stream(stream) => hand.cuStreamQuery(stream) != Code::NOT_READY,
+            Awaited::Event(event) => hand.cuEventQuery(event) != Code::NOT_READY,
+            Awaited::Context(home) => self.streams.all(home, |s| hand.cuStreamQuery(s) != Code::NOT_READY),
+        }
+    }
+
     /// Ends the session, from any thread. The first reason stays.
     pub fn end(&self, broken: Broken) {
         if let Broken::Record { number, position, .. } = &broken {
@@ -225,33 +240,19 @@ fn step(session: &Arc<Session>, receiver: &mut Receiver, cx: &mut Cx) -> Result<
     let Some(task) = dispatch::dispatch(cx, &record)? else { return Ok(()) };
     // Nothing to wait for, or not for long: a hand-over would take longer.
     if let Some(awaited) = task.awaited
-        && settled(session, receiver, awaited)
+        && settles(session, receiver, awaited)
     {
         return dispatch::run_later(cx, *task);
     }
     session.helpers.submit(session, task)
 }
 
-/// Whether the driver says that there is nothing (any more) to wait for; looks for a moment while the ring is empty.
-fn settled(session: &Session, receiver: &Receiver, awaited: Awaited) -> bool {
-    let hand = &session.driver.hand;
-    let ready = || match awaited {
-        Awaited::Stream(stream) => hand.cuStreamQuery(stream) != Code::NOT_READY,
-        Awaited::Event(event) => hand.cuEventQuery(event) != Code::NOT_READY,
-        Awaited::Context(home) => session.streams.all(home, |s| hand.cuStreamQuery(s) != Code::NOT_READY),
-    };
-    // A driver's answer for a legacy stream may leave out the streams that it waits for; one of them may wait for a
-    // host function, which only goes on while this thread does.
-    if matches!(awaited, Awaited::Stream(0 | 1) | Awaited::Context(_)) && session.callbacks.any() {
-        return false;
-    }
-    if ready() {
-        return true;
-    }
+/// Whether there is nothing to wait for any more within a moment in which the ring is empty.
+fn settles(session: &Session, receiver: &Receiver, awaited: Awaited) -> bool {
     let until = Instant::now() + PATIENCE;
     while receiver.idle_hint() && Instant::now() < until {
         std::hint::spin_loop();
-        if ready() {
+        if session.settled(awaited) {
             return true;
         }
     }

@@ -7,6 +7,7 @@ mod heap;
 mod hostile;
 mod null;
 mod pinned;
+mod waiting;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
