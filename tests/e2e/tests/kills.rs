@@ -78,10 +78,13 @@ fn kill_again_and_again(times: u64) {
     drop(start(&server, Road::Shm, true));
     let mut random = Random(7);
     let settled = |server: &Server| {
-        let mut last = census(server);
-        within(LIMIT, "one warm worker waits", || {
-            last = census(server);
-            last.workers == 1
+        let (mut last, mut since) = (census(server), Instant::now());
+        within(LIMIT, "one warm worker waits, and nothing changes", || {
+            let now = census(server);
+            if now != last || now.workers != 1 {
+                (last, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(500)
         });
         last
     };
