@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use gpupool_protocol::image::Memory;
+use gpupool_protocol::wire::DownChunk;
 
 fn at<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(address as usize)
@@ -28,6 +29,12 @@ pub fn bytes_mut(address: u64, len: usize) -> &'static mut [u8] {
     }
     // SAFETY: as in `bytes`; nothing else of this library has them at the same time.
     unsafe { std::slice::from_raw_parts_mut(at(address), len) }
+}
+
+/// Has a chunk's bytes put where the program wants them, if they are received and not shared.
+pub fn receive_into(chunk: &mut DownChunk<'_>, address: u64, len: usize) {
+    // SAFETY: the module's promise; the call returns to the program when the chunk is gone.
+    unsafe { chunk.receive_into(at(address), len) };
 }
 
 /// Copies within the program's memory; the ranges may overlap.

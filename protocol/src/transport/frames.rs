@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Release;
 
 use rustix::net::RecvFlags;
 
-use crate::wire::memory::Region;
+use crate::wire::direct::Places;
+use crate::wire::memory::{Outside, Region};
 use crate::wire::state::LinkError;
 
 /// Bytes before a frame's own.
@@ -23,6 +24,34 @@ pub fn header(offset: u32, len: usize) -> [u8; HEADER_BYTES] {
     bytes[..4].copy_from_slice(&offset.to_le_bytes());
     bytes[4..].copy_from_slice(&(len as u32).to_le_bytes());
     bytes
+}
+
+/// Where frames go.
+#[derive(Clone, Copy)]
+pub struct Into<'a> {
+    /// The incoming region.
+    pub region: &'a Region,
+    /// Places outside of it for what they are for.
+    pub places: Option<&'a Places>,
+}
+
+impl Into<'_> {
+    fn place<R>(&self, offset: u32, len: usize, receive: impl FnOnce(Outside) -> R) -> Option<R> {
+        self.places?.with(offset, len, receive)
+    }
+
+    /// Receives the rest of a frame straight to where it belongs.
+    fn receive(&self, socket: BorrowedFd<'_>, frame: Frame, wait: bool) -> std::io::Result<usize> {
+        let Frame { offset, left } = frame;
+        let outside = self.place(offset, left, |outside| outside.receive(socket, wait));
+        outside.unwrap_or_else(|| self.region.receive(socket, offset, left, wait))
+    }
+
+    fn copy_in(&self, offset: u32, bytes: &[u8]) {
+        if self.place(offset, bytes.len(), |outside| outside.copy_in(bytes)).is_none() {
+            self.region.copy_in(offset, bytes);
+        }
+    }
 }
 
 /// What has come in and is not applied yet.
@@ -54,10 +83,10 @@ impl FrameReader {
 
     /// Reads once and applies what is complete. Without `wait` it returns at once, with it when something has come or
     /// the socket's receive time-out has passed. `Ok(false)`: nothing had come.
-    pub fn pump(&mut self, socket: BorrowedFd<'_>, region: &Region, wait: bool) -> Result<bool, LinkError> {
+    pub fn pump(&mut self, socket: BorrowedFd<'_>, into: Into<'_>, wait: bool) -> Result<bool, LinkError> {
         let direct = self.start == self.end && self.frame.left >= DIRECT_MIN;
         let got = if direct {
-            region.receive(socket, self.frame.offset, self.frame.left, wait)
+            into.receive(socket, self.frame, wait)
         } else {
             let room = &mut self.buffer[self.end..];
             let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -72,7 +101,7 @@ impl FrameReader {
             }
             Ok(got) => {
                 self.end += got;
-                self.apply(region)?;
+                self.apply(into)?;
                 Ok(true)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
@@ -82,7 +111,8 @@ impl FrameReader {
     }
 
     /// Applies the buffered bytes as far as they go; fewer than 16 are left over.
-    fn apply(&mut self, region: &Region) -> Result<(), LinkError> {
+    fn apply(&mut self, into: Into<'_>) -> Result<(), LinkError> {
+        let region = into.region;
         loop {
             let have = &self.buffer[self.start..self.end];
             if self.frame.left == 0 {
@@ -91,7 +121,10 @@ impl FrameReader {
                 self.start += HEADER_BYTES;
             } else if self.frame.is_word() {
                 let Some((word, _)) = have.split_first_chunk::<8>() else { break };
-                region.word64(self.frame.offset).store(u64::from_le_bytes(*word), Release);
+                // The end of a chunk's bytes can look like a word.
+                if into.place(self.frame.offset, 8, |outside| outside.copy_in(word)).is_none() {
+                    region.word64(self.frame.offset).store(u64::from_le_bytes(*word), Release);
+                }
                 self.frame.left = 0;
                 self.start += 8;
             } else {
@@ -99,7 +132,7 @@ impl FrameReader {
                 if now == 0 {
                     break;
                 }
-                region.copy_in(self.frame.offset, &have[..now]);
+                into.copy_in(self.frame.offset, &have[..now]);
                 // Stays a plain frame although eight bytes may be left of it: `is_word` then stores the same bytes.
                 self.frame.offset += now as u32;
                 self.frame.left -= now;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::wire::direct::Places;
 use crate::wire::memory::Region;
 use crate::wire::state::{LinkError, LinkState};
 
@@ -85,6 +86,11 @@ pub trait Transport: Send + Sync {
 
     /// Breaks the link for good and wakes everybody here and, as the connection ends, there.
     fn break_with(&self, reason: LinkError);
+
+    /// Where bytes for down-chunks can go instead of into the region, if they are received and this is the client.
+    fn places(&self) -> Option<&Places> {
+        None
+    }
 
     /// The shared state of this end.
     fn state(&self) -> &Arc<LinkState>;

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::frames::{FrameReader, HEADER_BYTES, header};
+use super::frames::{FrameReader, HEADER_BYTES, Into, header};
 use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
+use crate::wire::direct::Places;
 use crate::wire::layout::{down, up};
 use crate::wire::memory::{Part, Region, send_parts};
 use crate::wire::state::{LONG_WAIT, LinkError, LinkState, LongWait, WaitKind};
@@ -47,6 +48,7 @@ pub struct Tcp {
     waiters: AtomicU32,
     /// Used by the baton's holder only, so never contended.
     reader: Mutex<FrameReader>,
+    places: Option<Places>,
     /// Threads in [`Tcp::wait_idly`], and what wakes them when another thread has applied something.
     idle: AtomicU32,
     idle_bell: OnceLock<OwnedFd>,
@@ -77,6 +79,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         changed: Condvar::new(),
         waiters: AtomicU32::new(0),
         reader: Mutex::new(FrameReader::new()),
+        places: (side == Side::Client).then(Places::default),
         idle: AtomicU32::new(0),
         idle_bell: OnceLock::new(),
     });
@@ -144,7 +147,8 @@ impl Tcp {
     /// Reads once, waiting for the socket or not, and applies what came. Only with the baton. Returns whether anything
     /// came.
     fn take_incoming(&self, wait: bool) -> bool {
-        let pumped = lock(&self.reader).pump(self.socket.as_fd(), &self.incoming, wait);
+        let into = Into { region: &self.incoming, places: self.places.as_ref() };
+        let pumped = lock(&self.reader).pump(self.socket.as_fd(), into, wait);
         match pumped {
             Ok(false) => return false,
             Ok(true) => {}
@@ -396,6 +400,10 @@ impl Transport for Tcp {
         let _ = self.socket.shutdown(Shutdown::Both);
         drop(lock(&self.baton));
         self.changed.notify_all();
+    }
+
+    fn places(&self) -> Option<&Places> {
+        self.places.as_ref()
     }
 
     fn state(&self) -> &Arc<LinkState> {

@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client_calls::PendingCall;
-use super::client_chunks::{DownChunk, UpChunk, UpChunks};
+use super::client_chunks::{DownChunk, DownChunks, UpChunk, UpChunks};
 use super::codec::{Reader, Writer, padded};
 use super::flusher::Flusher;
-use super::layout::{
-    BOARD_WORDS, BODY_BYTES_MAX, CHUNKS, Head, RECORD_BYTES_MAX, RING_BYTES, SLOTS, down, up,
-};
+use super::layout::{BOARD_WORDS, BODY_BYTES_MAX, Head, RECORD_BYTES_MAX, RING_BYTES, SLOTS, down, up};
 use super::memory::Region;
 use super::pool::IndexPool;
 use super::producer::Producer;
@@ -74,7 +72,7 @@ pub struct ClientLink {
     producer: Producer,
     pub(super) slots: IndexPool,
     pub(super) up_chunks: UpChunks,
-    pub(super) down_chunks: IndexPool,
+    pub(super) down_chunks: DownChunks,
     /// The ring position up to which records have been pushed; the lock is held while they are.
     pushing: Mutex<()>,
     pushed: AtomicU64,
@@ -108,7 +106,7 @@ impl ClientLink {
             producer: Producer::new(RING),
             slots: IndexPool::new(SLOTS),
             up_chunks: UpChunks::new(),
-            down_chunks: IndexPool::new(CHUNKS),
+            down_chunks: DownChunks::new(),
             pushing: Mutex::new(()),
             pushed: AtomicU64::new(0),
             flusher: OnceLock::new(),

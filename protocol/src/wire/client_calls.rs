@@ -119,10 +119,12 @@ impl<'l> Reply<'l> {
         }
     }
 
-    /// Copies the answer's bytes straight to `to`; returns how many there were to copy (at most `to.len()`).
+    /// Copies the answer's bytes straight to `to`; returns how many there were to copy (at most `to.len()`). Bytes that were
+    /// received into their place ([`DownChunk::receive_into`]) are there already.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let len = self.len.min(to.len());
         match &self.chunk {
+            Some(chunk) if self.in_chunk && chunk.direct => {}
             Some(chunk) if self.in_chunk => chunk.read(0, &mut to[..len]),
             _ => to[..len].copy_from_slice(&self.inline[..len]),
         }

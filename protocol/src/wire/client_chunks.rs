@@ -93,8 +93,10 @@ impl Drop for UpChunk<'_> {
 
 /// A place for bytes that come back.
 pub struct DownChunk<'l> {
-    link: &'l ClientLink,
-    index: u32,
+    pub(super) link: &'l ClientLink,
+    pub(super) index: u32,
+    /// Its bytes go to a place of the program's, and not here ([`DownChunk::receive_into`]).
+    pub(super) direct: bool,
 }
 
 impl DownChunk<'_> {
@@ -114,7 +116,42 @@ impl DownChunk<'_> {
 
 impl Drop for DownChunk<'_> {
     fn drop(&mut self) {
+        if self.direct
+            && let Some(places) = self.link.transport.places()
+        {
+            places.clear(self.index);
+        }
         self.link.down_chunks.give(self.index);
+    }
+}
+
+/// Down-chunks that bulk copies leave to other calls, whose answers need one for a moment only.
+const FEW: u32 = 4;
+
+/// The free down-chunks.
+pub struct DownChunks {
+    few: IndexPool,
+    bulk: IndexPool,
+}
+
+impl DownChunks {
+    pub(super) fn new() -> Self {
+        Self { few: IndexPool::new(FEW), bulk: IndexPool::new(CHUNKS - FEW) }
+    }
+
+    fn try_few(&self) -> Option<u32> {
+        self.few.try_take()
+    }
+
+    fn try_bulk(&self) -> Option<u32> {
+        self.bulk.try_take().map(|index| FEW + index)
+    }
+
+    fn give(&self, index: u32) {
+        match index.checked_sub(FEW) {
+            Some(index) => self.bulk.give(index),
+            None => self.few.give(index),
+        }
     }
 }
 
@@ -177,18 +214,33 @@ impl ClientLink {
         }
     }
 
-    /// A down-chunk; waits until another thread frees one. A thread that holds some already must use
-    /// [`ClientLink::try_chunk_down`] and finish a call of its own first, or two such threads wait for each other.
+    /// A down-chunk for the answer of a call that does not take long; waits until another thread frees one. A thread that
+    /// holds some already must not ask for more.
     pub fn chunk_down(&self) -> Result<DownChunk<'_>, LinkError> {
-        if let Some(chunk) = self.try_chunk_down() {
-            return Ok(chunk);
-        }
-        let index = self.wait_for_index(WaitKind::ChunkDown, &self.down_chunks)?;
-        Ok(DownChunk { link: self, index })
+        let chunks = &self.down_chunks;
+        let index = match chunks.try_few().or_else(|| chunks.try_bulk()) {
+            Some(index) => index,
+            None => self.wait_for_index(WaitKind::ChunkDown, &chunks.few)?,
+        };
+        Ok(self.down(index))
     }
 
-    /// A down-chunk, if one is free now.
-    pub fn try_chunk_down(&self) -> Option<DownChunk<'_>> {
-        self.down_chunks.try_take().map(|index| DownChunk { link: self, index })
+    /// A down-chunk for a piece of a bulk copy; waits until another thread frees one. Some are not given for that, so that
+    /// copies which wait for their streams hold up no other call. A thread that holds some already must use
+    /// [`ClientLink::try_bulk_down`] and finish a call of its own first, or two such threads wait for each other.
+    pub fn bulk_down(&self) -> Result<DownChunk<'_>, LinkError> {
+        match self.try_bulk_down() {
+            Some(chunk) => Ok(chunk),
+            None => Ok(self.down(FEW + self.wait_for_index(WaitKind::ChunkDown, &self.down_chunks.bulk)?)),
+        }
+    }
+
+    /// A down-chunk for a piece of a bulk copy, if one is free now.
+    pub fn try_bulk_down(&self) -> Option<DownChunk<'_>> {
+        self.down_chunks.try_bulk().map(|index| self.down(index))
+    }
+
+    fn down(&self, index: u32) -> DownChunk<'_> {
+        DownChunk { link: self, index, direct: false }
     }
 }

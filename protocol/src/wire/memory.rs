@@ -166,12 +166,50 @@ impl Region {
     /// Receives at most `len` bytes from `socket` straight to `offset`. `Ok(0)`: the peer has closed.
     pub fn receive(&self, socket: BorrowedFd<'_>, offset: u32, len: usize, wait: bool) -> io::Result<usize> {
         assert!(self.access == Access::ReadWrite);
-        let to = self.at(offset, len);
-        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
-        // SAFETY: the kernel writes into `len` mapped, writable bytes, to which nobody has a reference.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, flags) };
-        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+        receive(socket, self.at(offset, len), len, wait)
     }
+}
+
+/// Bytes of the program that are being filled, outside of all regions.
+#[derive(Debug)]
+pub struct Outside {
+    address: usize,
+    len: usize,
+}
+
+impl Outside {
+    /// `len` bytes from `address` on.
+    ///
+    /// # Safety
+    /// They can be written while this value lives, and nobody else uses them.
+    pub unsafe fn new(address: usize, len: usize) -> Self {
+        Self { address, len }
+    }
+
+    /// The first byte's address.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Copies `bytes` there, as far as there is room.
+    pub fn copy_in(&self, bytes: &[u8]) {
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(self.address);
+        // SAFETY: `new`'s caller has promised the bytes, and `bytes` is ours.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len().min(self.len)) };
+    }
+
+    /// As [`Region::receive`].
+    pub fn receive(&self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<usize> {
+        receive(socket, std::ptr::with_exposed_provenance_mut(self.address), self.len, wait)
+    }
+}
+
+/// Receives at most `len` bytes to `to`, which must be writable.
+fn receive(socket: BorrowedFd<'_>, to: *mut u8, len: usize, wait: bool) -> io::Result<usize> {
+    let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: the kernel writes into `len` bytes that both callers know to be writable and to which nobody has a reference.
+    let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, flags) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
 
 impl Drop for Region {

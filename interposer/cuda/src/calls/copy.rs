@@ -154,13 +154,16 @@ impl Reads {
         if len > SLOT_PAYLOAD as usize {
             // A thread that holds chunks must not wait for another one.
             while !self.pending.is_empty() && chunk.is_none() {
-                chunk = self.cx.session.link.try_chunk_down();
+                chunk = self.cx.session.link.try_bulk_down();
                 if chunk.is_none() {
                     self.take_first()?;
                 }
             }
             if chunk.is_none() {
-                chunk = Some(self.cx.session.link.chunk_down().map_err(|e| self.cx.session.lost(&e))?);
+                chunk = Some(self.cx.session.link.bulk_down().map_err(|e| self.cx.session.lost(&e))?);
+            }
+            if let Some(chunk) = &mut chunk {
+                host::receive_into(chunk, destination, len);
             }
         }
         let stream = self.stream.wire;

@@ -71,7 +71,7 @@ fn no_chunk_is_lent_twice() {
             waiting.join().unwrap().unwrap();
         });
         let lent: Vec<_> = (0..CHUNKS).map(|_| link.chunk_down().unwrap()).collect();
-        assert!(link.try_chunk_down().is_none());
+        assert!(link.try_bulk_down().is_none());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| link.chunk_down().map(drop));
             std::thread::sleep(Duration::from_millis(30));
@@ -146,6 +146,42 @@ fn bulk_of_one_thread_does_not_tear_anothers_records() {
                             (0..5).all(|n| body.word() == Ok(number ^ n))
                         });
                         assert_eq!(same, Ok(true), "{over:?}");
+                    }
+                });
+            }
+        });
+        drop(link);
+        worker.join().unwrap();
+    }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn bytes_come_to_their_place_from_several_calls_of_several_threads() {
+    for over in BOTH {
+        let (link, receiver, replier) = pair(over);
+        let worker = serve(receiver, replier);
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let link = &link;
+                scope.spawn(move || {
+                    let mut to = vec![0xEE; CHUNK_BYTES as usize];
+                    for len in
+                        (0..40).map(|round| (round * 13_577 + thread * 1000) % CHUNK_BYTES as usize + 100)
+                    {
+                        let mut chunk = link.bulk_down().unwrap();
+                        // SAFETY: the bytes live until the answer is dropped, and are looked at afterwards.
+                        unsafe { chunk.receive_into(to.as_mut_ptr(), len) };
+                        let body = (len as u64).to_le_bytes();
+                        let call =
+                            link.begin_call(head(BIG, 0).with_down(chunk), 8, |to| to.bytes(&body)).unwrap();
+                        let position = call.position();
+                        let reply = call.wait().unwrap();
+                        assert_eq!(reply.copy_to(&mut to[..len]), len);
+                        drop(reply);
+                        assert!(to[..len] == pattern(position, len), "{len} bytes over {over:?}");
+                        assert_eq!(to[len], 0xEE, "{len} bytes over {over:?}");
+                        to.fill(0xEE);
                     }
                 });
             }
