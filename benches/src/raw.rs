@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -86,6 +86,13 @@ fn spin_until_changed(word: &AtomicU64, last: u64) -> anyhow::Result<u64> {
     }
 }
 
+/// What a side does that may have to wake the other: order its store before its look, and look. Here nobody ever sleeps.
+fn nobody_sleeps(page: &Page) -> anyhow::Result<()> {
+    fence(SeqCst);
+    ensure!(page.sleepers().load(Relaxed) == 0, "somebody sleeps");
+    Ok(())
+}
+
 fn shared_ping_pong(quick: bool) -> anyhow::Result<Times> {
     let page = Page::create()?;
     let fd = page.file.as_ref().context("no file of shared memory")?.as_raw_fd();
@@ -97,6 +104,7 @@ fn shared_ping_pong(quick: bool) -> anyhow::Result<Times> {
         turn += 1;
         (0..RECORD_WORDS).for_each(|word| page.record(turn, word).store(turn, Relaxed));
         page.ping().store(turn, Release);
+        nobody_sleeps(&page)?;
         let answer = spin_until_changed(page.pong(), turn - 1)?;
         let sum: u64 = (0..ANSWER_WORDS).map(|word| page.answer(word).load(Relaxed)).sum();
         ensure!(answer == turn && sum == ANSWER_WORDS as u64 * turn, "the peer answered {answer} to {turn}");
@@ -121,6 +129,7 @@ pub fn peer_shm(fd: i32) -> anyhow::Result<()> {
         let record: u64 = (0..RECORD_WORDS).map(|word| page.record(last, word).load(Relaxed)).sum();
         (0..ANSWER_WORDS).for_each(|word| page.answer(word).store(record / RECORD_WORDS as u64, Relaxed));
         page.pong().store(last, Release);
+        nobody_sleeps(&page)?;
     }
 }
 

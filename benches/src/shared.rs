@@ -69,6 +69,12 @@ impl Page {
         unsafe { AtomicU64::from_ptr(self.address.add(DISTANCE + 8 + word % 7 * 8).cast()) }
     }
 
+    /// How many sleep, on a line that nobody writes while all spin.
+    pub fn sleepers(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.address.add(2 * DISTANCE).cast()) }
+    }
+
     /// The word that its peer writes when its answer is there.
     pub fn pong(&self) -> &AtomicU64 {
         // SAFETY: as above.
