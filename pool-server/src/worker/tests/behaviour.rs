@@ -2,13 +2,16 @@
 
 use gpupool_protocol::api::numbers::*;
 use gpupool_protocol::image::{Contents, JitOption};
-use gpupool_protocol::wire::LinkError;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::BOARD_WORDS;
+use gpupool_protocol::wire::{Head, LinkError, Record};
 
+use super::hostile::parcel;
 use super::null::{self, BASE, IMAGE, REFUSAL, REFUSED};
-use super::{Body, Pool, again, handle};
+use super::{Body, Pool, again, handle, linked};
 use crate::worker::code::Code;
+use crate::worker::context::{Call, Cx};
+use crate::worker::dispatch;
 use crate::worker::watcher::FAILED;
 
 const NOT_MINE: u64 = 0x1234;
@@ -444,4 +447,43 @@ fn a_destroyed_context_takes_its_objects_with_it() {
     assert_eq!(pool.call(primary_retain, Body::words(&[handle(0), 0])).0, 0);
     assert_eq!(synchronize(&pool, 0), 0);
     pool.end().unwrap();
+}
+
+/// A context may end between a load's decoding and its turn on a helper thread. What was sent ahead must not stay.
+#[test]
+fn a_load_whose_context_has_ended_takes_its_parcel_along() {
+    let (driver, _guard) = null::driver();
+    let (_client, session, _receiver) = linked(driver);
+    let head = |call, slot, context| Head {
+        length: 0,
+        call,
+        chunk_up: None,
+        chunk_down: None,
+        lane: 1,
+        slot,
+        context,
+    };
+    let mut cx = Cx::new(session.clone(), Call::new(&head(0, None, 0), 0));
+    let mut position = 0;
+    let mut take = |cx: &mut Cx, head: Head, words: &[u64]| {
+        position += 8;
+        let body = Body::words(words);
+        dispatch::dispatch(cx, &Record { position, head, body: &body.0 }).unwrap()
+    };
+    let done = |cx: &mut Cx, task: Option<Box<dispatch::Task>>| {
+        task.into_iter().for_each(|task| dispatch::run_later(cx, *task).unwrap());
+    };
+    take(&mut cx, head(primary_name, None, 0), &[handle(0), 0]);
+    let task = take(&mut cx, head(primary_retain, Some(0), 0), &[handle(0), 0]);
+    done(&mut cx, task);
+    take(&mut cx, head(parcel_put, None, 0), &parcel(1));
+    let load = take(&mut cx, head(module_load, Some(1), handle(0)), &[handle(0), 1, 0]);
+    assert!(load.is_some(), "it waits for its turn");
+    let task = take(&mut cx, head(primary_reset, Some(0), 0), &[handle(0), 0]);
+    done(&mut cx, task);
+    let task = take(&mut cx, head(context_destroy, Some(0), 0), &[handle(0)]);
+    done(&mut cx, task);
+    done(&mut cx, load);
+    assert_eq!(null::count("load begins"), 0, "the context is gone");
+    assert!(session.parcels.take(1).is_err(), "the parcel has stayed");
 }
