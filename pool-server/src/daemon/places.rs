@@ -10,11 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::auth::Peer;
 
 /// Unknown peers that are listened to at one time.
-const ALL: usize = 256;
+const ALL: usize = 512;
 /// Of these, from one address.
-const ONE_ADDRESS: usize = 64;
+const ONE_ADDRESS: usize = 192;
 /// Connections that may wait for a place. More are dropped at once.
-const WAITING: usize = 1024;
+const WAITING: usize = 256;
 
 /// Where a peer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
