@@ -27,6 +27,8 @@ pub enum What {
     },
     /// A mapping of `cuMemMap`.
     Mapped,
+    /// Memory of another process, opened by a handle.
+    Imported,
     /// `cuMemHostAlloc`, with its flags.
     Host(u32),
     /// `cuMemHostRegister`, with its flags.
@@ -133,12 +135,6 @@ impl Allocations {
         if which(map.get(&base)?) { map.remove(&base) } else { None }
     }
 
-    /// Sums up the bytes of the allocations that `which` chooses.
-    pub fn total(&self, which: impl Fn(&Allocation) -> bool) -> u64 {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.values().filter(|a| which(a)).map(|a| a.size).sum()
-    }
-
     /// Frees everything that a context made.
     pub fn free_all_of(&self, context: usize) {
         let gone: Vec<Allocation> = {
@@ -153,7 +149,7 @@ impl Allocations {
                 }
                 What::Host(_) | What::Registered(_) => host::give_back(&allocation),
                 // A module's memory goes with the module, a graph's with the graph; mappings belong to no context.
-                What::Variable { .. } | What::Mapped | What::Graph => {}
+                What::Variable { .. } | What::Mapped | What::Imported | What::Graph => {}
             }
         }
     }

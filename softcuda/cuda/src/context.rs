@@ -269,6 +269,8 @@ impl Context {
         for event in TABLES.events.all().iter().filter(|e| e.context == self.handle) {
             TABLES.events.remove(event.handle);
         }
+        crate::peer::forget(self.handle);
+        crate::ipc::close_all_of(self.handle);
         crate::texture::forget_all_of(self.handle);
         crate::array::free_all_of(self.handle);
         TABLES.allocations.free_all_of(self.handle);

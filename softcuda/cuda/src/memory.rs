@@ -6,7 +6,7 @@ use crate::attributes::PITCH_ALIGNMENT;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::graph::{self, capture};
-use crate::{current, managed};
+use crate::{current, ipc, managed, pool};
 
 /// What CUDA aligns allocations to.
 const ALIGNMENT: u64 = 256;
@@ -21,8 +21,13 @@ pub fn take(bytes: usize, what: What) -> Result<u64> {
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let address =
-        context.device.memory.alloc(bytes as u64, ALIGNMENT).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    let memory = &context.device.memory;
+    let address = memory.alloc(bytes as u64, ALIGNMENT).or_else(|_| {
+        // What pools keep for later is free memory.
+        pool::release_all(&context.device);
+        memory.alloc(bytes as u64, ALIGNMENT)
+    });
+    let address = address.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     TABLES.allocations.add(address, bytes as u64, what, context.handle, &context.device);
     Ok(address)
 }
@@ -75,10 +80,14 @@ pub fn free(address: u64) -> Result {
 
 /// Gives device memory back that has left the table of allocations.
 pub fn give_back(allocation: &Allocation) {
+    ipc::forget(allocation.id);
     if allocation.what == What::Managed {
         managed::forget(allocation);
     }
-    allocation.device.memory.free(allocation.base);
+    match allocation.what {
+        What::Pooled(pool) => pool::give_back(pool, allocation),
+        _ => _ = allocation.device.memory.free(allocation.base),
+    }
 }
 
 /// `cuMemGetInfo`: free and total bytes of the current device.

@@ -1,5 +1,5 @@
-//! Stream-ordered memory pools, in their simplest right form: memory is taken at the call and given back in stream
-//! order.
+//! Stream-ordered memory pools: memory is taken at the call and comes back in stream order. A pool keeps what comes back up
+//! to its release threshold; another allocation, of any stream, may then have it.
 #![forbid(unsafe_code)]
 
 use crate::allocations::{Allocation, What};
@@ -10,18 +10,74 @@ use crate::error::*;
 use crate::graph::{self, capture};
 use crate::memory;
 use crate::stream::Work;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use softcuda_engine::Access;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One pool.
 pub struct Pool {
     handle: usize,
     device: i32,
     default: bool,
-    /// Attributes 1 to 4, which are kept and have no effect.
+    /// Bytes that it may have at most; 0: what the device has.
+    most: u64,
+    /// `CU_MEMPOOL_ATTR_REUSE_…` (kept: blocks come back only when their stream has passed the free, which every rule
+    /// allows) and the release threshold.
     settings: Mutex<[u64; 4]>,
-    highest: AtomicU64,
+    blocks: Mutex<Blocks>,
 }
+
+/// What a pool has from its device.
+#[derive(Default)]
+struct Blocks {
+    /// Blocks that nobody uses, by size.
+    idle: BTreeMap<u64, Vec<u64>>,
+    /// Blocks that the program has: bytes asked for, bytes of the block.
+    live: HashMap<u64, (u64, u64)>,
+    /// Bytes of all blocks, and the most there were.
+    reserved: [u64; 2],
+    /// Bytes asked for, and the most there were.
+    used: [u64; 2],
+    /// Other devices whose kernels reach the pool's memory.
+    open: BTreeMap<i32, Access>,
+}
+
+impl Blocks {
+    fn grow(counter: &mut [u64; 2], bytes: u64) {
+        counter[0] += bytes;
+        counter[1] = counter[1].max(counter[0]);
+    }
+
+    /// An idle block that is not much larger than what is wanted.
+    fn reuse(&mut self, bytes: u64) -> Option<(u64, u64)> {
+        let (size, blocks) = self.idle.range_mut(bytes..=bytes.saturating_mul(2)).next()?;
+        let (size, block) = (*size, blocks.pop());
+        if blocks.is_empty() {
+            self.idle.remove(&size);
+        }
+        block.map(|address| (address, size))
+    }
+
+    /// Gives idle blocks back to the device until no more than so many bytes are reserved.
+    fn release(&mut self, device: &Device, keep: u64) {
+        while self.reserved[0] > keep
+            && let Some((size, blocks)) = self.idle.pop_last()
+        {
+            for (i, address) in blocks.iter().enumerate() {
+                if self.reserved[0] <= keep {
+                    self.idle.insert(size, blocks[i..].to_vec());
+                    return;
+                }
+                device.memory.free(*address);
+                self.reserved[0] -= size;
+            }
+        }
+    }
+}
+
+/// Blocks are multiples of this.
+const BLOCK: u64 = 512;
 
 /// The pools that a device offers without being asked.
 pub struct DevicePools {
@@ -47,18 +103,18 @@ fn find(handle: usize) -> Result<Arc<Pool>> {
     TABLES.pools.get(handle).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-fn make(handle: usize, device: i32, default: bool) {
+fn make(handle: usize, device: i32, default: bool, most: u64) {
     let settings = Mutex::new([1, 1, 1, 0]);
     TABLES
         .pools
-        .add(handle, Arc::new(Pool { handle, device, default, settings, highest: AtomicU64::new(0) }));
+        .add(handle, Arc::new(Pool { handle, device, default, most, settings, blocks: Mutex::default() }));
 }
 
 /// `cuDeviceGetDefaultMemPool`.
 pub fn default_of(device: &Device) -> usize {
     let handle = device.pools.default;
     if TABLES.pools.get(handle).is_none() {
-        make(handle, device.ordinal, true);
+        make(handle, device.ordinal, true, 0);
     }
     handle
 }
@@ -82,14 +138,14 @@ pub fn set_current(device: &Device, handle: usize) -> Result {
     Ok(())
 }
 
-/// `cuMemPoolCreate` on a device.
+/// `cuMemPoolCreate` on a device, for so many bytes at most (0: all).
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_DEVICE`.
-pub fn create(device: i32) -> Result<usize> {
+pub fn create(device: i32, most: u64) -> Result<usize> {
     driver::device(device)?;
     let handle = TABLES.pools.reserve();
-    make(handle, device, false);
+    make(handle, device, false, most);
     Ok(handle)
 }
 
@@ -101,7 +157,9 @@ pub fn destroy(handle: usize) -> Result {
     if find(handle)?.default {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    TABLES.pools.remove(handle);
+    if let Some(pool) = TABLES.pools.remove(handle) {
+        pool.blocks().release(driver::device(pool.device)?, 0);
+    }
     for device in driver::devices() {
         let _ = device.pools.current.compare_exchange(
             handle,
@@ -128,9 +186,8 @@ pub fn alloc(bytes: usize, pool: usize, stream: usize) -> Result<u64> {
     if let Some(address) = capture::alloc(&context, &stream, device, bytes as u64)? {
         return Ok(address);
     }
-    let address = device.memory.alloc(bytes as u64, 256).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    let address = pool.take(device, bytes as u64)?;
     TABLES.allocations.add(address, bytes as u64, What::Pooled(pool.handle), context.handle, device);
-    pool.highest.fetch_max(pool.used(), Ordering::Relaxed);
     Ok(address)
 }
 
@@ -158,8 +215,73 @@ pub fn free(address: u64, stream: usize) -> Result {
 }
 
 impl Pool {
-    fn used(&self) -> u64 {
-        TABLES.allocations.total(|a| a.what == What::Pooled(self.handle))
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block for so many bytes: an idle one, or a new one from the device.
+    fn take(&self, device: &Device, bytes: u64) -> Result<u64> {
+        let size = bytes.checked_next_multiple_of(BLOCK).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mut blocks = self.blocks();
+        let (address, size) = match blocks.reuse(size) {
+            Some(block) => block,
+            None => {
+                if self.most > 0 && blocks.reserved[0] + size > self.most {
+                    blocks.release(device, self.most.saturating_sub(size));
+                    if blocks.reserved[0] + size > self.most {
+                        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+                    }
+                }
+                drop(blocks);
+                let address = self.new_block(device, size)?;
+                blocks = self.blocks();
+                Blocks::grow(&mut blocks.reserved, size);
+                (address, size)
+            }
+        };
+        Blocks::grow(&mut blocks.used, bytes);
+        blocks.live.insert(address, (bytes, size));
+        for (peer, access) in &blocks.open {
+            driver::device(*peer)?.memory.open_window(address, bytes, *access);
+        }
+        Ok(address)
+    }
+
+    /// A new block. When the device has no room, what its pools keep for later is given back first.
+    fn new_block(&self, device: &Device, size: u64) -> Result<u64> {
+        if let Ok(address) = device.memory.alloc(size, BLOCK) {
+            return Ok(address);
+        }
+        release_all(device);
+        device.memory.alloc(size, BLOCK).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// A block comes back: it is kept if the threshold lets it.
+    fn give(&self, device: &Device, address: u64) {
+        let threshold = self.settings.lock().unwrap_or_else(PoisonError::into_inner)[3];
+        let mut blocks = self.blocks();
+        let Some((bytes, size)) = blocks.live.remove(&address) else { return };
+        for peer in blocks.open.keys() {
+            let _ = driver::device(*peer).map(|d| d.memory.close_window(address));
+        }
+        blocks.used[0] -= bytes;
+        blocks.idle.entry(size).or_default().push(address);
+        blocks.release(device, threshold);
+    }
+}
+
+/// Gives back what the pools of a device keep for later.
+pub fn release_all(device: &Device) {
+    for pool in TABLES.pools.all().iter().filter(|pool| pool.device == device.ordinal) {
+        pool.blocks().release(device, 0);
+    }
+}
+
+/// Memory of a pool comes back, to the pool or, if that is gone, to the device.
+pub fn give_back(pool: usize, allocation: &Allocation) {
+    match TABLES.pools.get(pool) {
+        Some(pool) => pool.give(&allocation.device, allocation.base),
+        None => _ = allocation.device.memory.free(allocation.base),
     }
 }
 
@@ -170,11 +292,12 @@ impl Pool {
 pub fn attribute(handle: usize, id: u32) -> Result<(u64, bool)> {
     let pool = find(handle)?;
     let settings = pool.settings.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks = pool.blocks();
     Ok(match id {
         1..=3 => (settings[id as usize - 1], false),
         4 => (settings[3], true),
-        5 | 7 => (pool.used(), true),
-        6 | 8 => (pool.highest.load(Ordering::Relaxed).max(pool.used()), true),
+        5 | 6 => (blocks.reserved[id as usize - 5], true),
+        7 | 8 => (blocks.used[id as usize - 7], true),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     })
 }
@@ -185,21 +308,58 @@ pub fn attribute(handle: usize, id: u32) -> Result<(u64, bool)> {
 /// `CUDA_ERROR_INVALID_VALUE` for an attribute that cannot be set.
 pub fn set_attribute(handle: usize, id: u32, value: impl Fn(bool) -> u64) -> Result {
     let pool = find(handle)?;
+    let mut blocks = pool.blocks();
     match id {
         1..=4 => {
             pool.settings.lock().unwrap_or_else(PoisonError::into_inner)[id as usize - 1] = value(id == 4)
         }
-        // The high-water marks can only be set to 0.
-        6 | 8 if value(true) == 0 => pool.highest.store(pool.used(), Ordering::Relaxed),
+        // The high-water marks can only be set to 0: they start again from what there is.
+        6 if value(true) == 0 => blocks.reserved[1] = blocks.reserved[0],
+        8 if value(true) == 0 => blocks.used[1] = blocks.used[0],
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())
 }
 
-/// `cuMemPoolTrimTo`: nothing is kept that could be given back.
+/// `cuMemPoolTrimTo`: gives back what is not in use, down to so many bytes.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for a handle that is none.
-pub fn trim(handle: usize) -> Result {
-    find(handle).map(drop)
+pub fn trim(handle: usize, keep: u64) -> Result {
+    let pool = find(handle)?;
+    pool.blocks().release(driver::device(pool.device)?, keep);
+    Ok(())
+}
+
+/// `cuMemPoolSetAccess` for one device; `None` takes its access away.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a handle that is none, and for taking it from the pool's own device,
+/// `CUDA_ERROR_INVALID_DEVICE`.
+pub fn set_access(handle: usize, device: i32, access: Option<Access>) -> Result {
+    let pool = find(handle)?;
+    let memory = &driver::device(device)?.memory;
+    if device == pool.device {
+        return if access == Some(Access::ReadWrite) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) };
+    }
+    let mut blocks = pool.blocks();
+    if blocks.open.remove(&device).is_some() {
+        blocks.live.keys().for_each(|address| _ = memory.close_window(*address));
+    }
+    if let Some(access) = access {
+        blocks.live.iter().for_each(|(address, (bytes, _))| _ = memory.open_window(*address, *bytes, access));
+        blocks.open.insert(device, access);
+    }
+    Ok(())
+}
+
+/// `cuMemPoolGetAccess`.
+///
+/// # Errors
+/// As [`set_access`].
+pub fn access(handle: usize, device: i32) -> Result<Option<Access>> {
+    let pool = find(handle)?;
+    driver::device(device)?;
+    let own = (device == pool.device).then_some(Access::ReadWrite);
+    Ok(own.or_else(|| pool.blocks().open.get(&device).copied()))
 }

@@ -307,3 +307,36 @@ fn flags_of_pinned_memory_and_operations_that_are_synchronous() {
     assert_eq!(cu!(cuPointerSetAttribute(value, 2, memory)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuPointerSetAttribute(value, 6, 0x1234)), CUDA_ERROR_INVALID_VALUE);
 }
+
+/// Kernels that read or write where nothing is theirs: the stack, the heap, code, the driver, anywhere. Each is 700, and
+/// nothing of the process changes.
+#[test]
+fn wild_addresses_are_faults() {
+    let _context = context();
+    let memory = alloc(64);
+    let stack = [0x5a5a_5a5au32; 64];
+    let heap = vec![0x5a5a_5a5au32; 64];
+    let code = wild_addresses_are_faults as *const () as u64;
+    let driver = api().cuInit as *const () as u64;
+    let mut wild = vec![0, 4, 4096, 1 << 40, (1 << 47) - 4, 1 << 47, 1 << 63, u64::MAX - 3];
+    wild.extend([stack.as_ptr().addr() as u64, heap.as_ptr().addr() as u64, code & !3, driver & !3]);
+    // An xorshift generator: anywhere in the 47 bits, and beyond.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for i in 0..100 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        wild.push((if i % 4 == 0 { state } else { state >> 17 }) & !3);
+    }
+    for address in wild {
+        assert_eq!(move_on(0, memory, address), CUDA_ERROR_ILLEGAL_ADDRESS, "read at {address:#x}");
+        assert_eq!(move_on(0, address, memory), CUDA_ERROR_ILLEGAL_ADDRESS, "write at {address:#x}");
+    }
+    assert!(
+        std::hint::black_box(&stack)
+            .iter()
+            .chain(std::hint::black_box(&heap))
+            .all(|word| *word == 0x5a5a_5a5a)
+    );
+    assert_eq!(move_on(0, memory, memory + 4), CUDA_SUCCESS);
+}

@@ -73,6 +73,6 @@ pub use engine::{Engine, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
-pub use memory::{Access, Memory, Physical, Reservation};
+pub use memory::{Access, Memory, Physical, Reservation, SharedMemory};
 pub use module::Module;
 pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};

@@ -4,7 +4,7 @@ use super::{handle, out, set_if_wanted};
 use crate::context::{self, Context};
 use crate::driver::{self, TABLES};
 use crate::error::*;
-use crate::{current, stream};
+use crate::{current, peer, stream};
 use cudarc::driver::sys::{CUcontext, CUctxCreateParams};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -92,18 +92,8 @@ exports! { ($) contexts_names, initialised;
         set_if_wanted(greatest, stream::PRIORITIES.1);
         Ok(())
     }
-    cuCtxEnablePeerAccess(peer: CUcontext, flags: u32) {
-        let context = current::healthy()?;
-        let peer = TABLES.contexts.get(peer.addr()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        if flags != 0 || peer.device.ordinal == context.device.ordinal {
-            return Err(CUDA_ERROR_INVALID_DEVICE);
-        }
-        Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
-    }
-    cuCtxDisablePeerAccess(peer: CUcontext) {
-        TABLES.contexts.get(peer.addr()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
-    }
+    cuCtxEnablePeerAccess(context: CUcontext, flags: u32) { peer::enable(context.addr(), flags) }
+    cuCtxDisablePeerAccess(context: CUcontext) { peer::disable(context.addr()) }
 }
 
 /// # Safety

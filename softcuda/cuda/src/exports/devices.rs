@@ -54,18 +54,10 @@ exports! { ($) devices_names, initialised;
         if kind == 0 { out(supported)?.set(0) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
     cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) {
-        let can = out(can)?;
-        driver::device(device)?;
-        driver::device(peer)?;
-        // Kernels reach the memory of their own device only.
-        can.set(0)
+        out(can)?.set(i32::from(crate::peer::is_possible(device, peer)?))
     }
     cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, from: i32, to: i32) {
-        let value = out(value)?;
-        if driver::device(from)?.ordinal == driver::device(to)?.ordinal || !(1..=5).contains(&attribute) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        value.set(0)
+        out(value)?.set(crate::peer::attribute(attribute, from, to)?)
     }
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: i32) {
         let (context, device) = (out(context)?, driver::device(device)?);

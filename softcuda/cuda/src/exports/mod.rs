@@ -31,6 +31,8 @@ mod managed;
 #[macro_use]
 mod virtual_memories;
 #[macro_use]
+mod ipc;
+#[macro_use]
 mod pools;
 #[macro_use]
 mod arrays;
@@ -83,6 +85,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     memories::TABLE,
     managed::TABLE,
     virtual_memories::TABLE,
+    ipc::TABLE,
     pools::TABLE,
     arrays::TABLE,
     textures::TABLE,
@@ -121,7 +124,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
+init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names ipc_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
 sets_names modules_names functions_names launches_names captures_names graphs_names graph_nodes_names graph_execs_names words_names refuse_what_is_missing ; }
 
 /// Where a result goes.

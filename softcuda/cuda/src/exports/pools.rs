@@ -1,18 +1,39 @@
 //! Stream-ordered allocation.
 
+use super::memories::Location;
+use super::virtual_memories::{Description, number_of};
 use super::{handle, on, out};
+use crate::device::Device;
 use crate::error::*;
 use crate::{driver, pool};
 use cudarc::driver::sys::{CUmemoryPool, CUstream};
 use std::ffi::c_void;
+use std::sync::Arc;
 
-/// The beginning of `CUmemPoolProps`, with numbers that may be none of the enumerations.
+/// `CUmemPoolProps`, with numbers that may be none of the enumerations.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Properties {
     allocation: u32,
     handles: u32,
-    location: super::memories::Location,
+    location: Location,
+    security: *mut c_void,
+    most: usize,
+    rest: [u8; 56],
+}
+
+/// The pools of a place that is not a device are not there.
+///
+/// # Safety
+/// `location` is null or good.
+unsafe fn device_of(location: *const Location, kind: u32) -> Result<&'static Arc<Device>> {
+    // SAFETY: the caller vouches for it.
+    let location = unsafe { location.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match (kind, location.kind) {
+        (1, 1) => driver::device(location.id),
+        (1 | 2, 1..=4) => Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 exports! { ($) pools_names, initialised;
@@ -28,13 +49,37 @@ exports! { ($) pools_names, initialised;
         let p = properties.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // Pinned memory (1) on a device (1), not exportable.
         match (p.allocation, p.handles, p.location.kind) {
-            (1, 0, 1) => pool.set(handle(pool::create(p.location.id)?)),
+            (1, 0, 1) => pool.set(handle(pool::create(p.location.id, p.most as u64)?)),
             (1, 1..=15, _) | (1, 0, 2..=6) => Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
     cuMemPoolDestroy(pool: CUmemoryPool) { pool::destroy(pool.addr()) }
-    cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) { pool::trim(pool.addr()) }
+    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) { pool::trim(pool.addr(), keep as u64) }
+    cuMemPoolSetAccess(pool: CUmemoryPool, descriptions: *const Description, count: usize) {
+        if descriptions.is_null() || count == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for description in std::slice::from_raw_parts(descriptions, count) {
+            let (device, access) = description.on_device()?;
+            pool::set_access(pool.addr(), device, access)?;
+        }
+        Ok(())
+    }
+    cuMemPoolGetAccess(flags: *mut u32, pool: CUmemoryPool, location: *const Location) {
+        let flags = out(flags)?;
+        let location = location.as_ref().filter(|l| l.kind == 1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        flags.set(number_of(pool::access(pool.addr(), location.id)?) as u32)
+    }
+    cuMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *const Location, kind: u32) {
+        out(pool)?.set(handle(pool::default_of(device_of(location, kind)?)))
+    }
+    cuMemGetMemPool(pool: *mut CUmemoryPool, location: *const Location, kind: u32) {
+        out(pool)?.set(handle(pool::current_of(device_of(location, kind)?)))
+    }
+    cuMemSetMemPool(location: *const Location, kind: u32, pool: CUmemoryPool) {
+        pool::set_current(device_of(location, kind)?, pool.addr())
+    }
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: u32, value: *mut c_void) {
         let (found, wide) = pool::attribute(pool.addr(), attribute)?;
         if wide { out(value.cast::<u64>())?.set(found) } else { out(value.cast::<i32>())?.set(found as i32) }
@@ -61,5 +106,18 @@ exports! { ($) pools_names, initialised;
     }
     cuMemFreeAsync(address: u64, stream: CUstream) [cuMemFreeAsync_ptsz, default] {
         pool::free(address, on(stream, default))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::sys::CUmemPoolProps;
+    use std::mem::offset_of;
+
+    #[test]
+    fn our_struct_is_cudas() {
+        assert_eq!(size_of::<Properties>(), size_of::<CUmemPoolProps>());
+        assert_eq!(offset_of!(Properties, most), offset_of!(CUmemPoolProps, maxSize));
     }
 }

@@ -72,6 +72,27 @@ fn access_of(flags: u32) -> Result<Option<Access>> {
     }
 }
 
+/// `CUmemAccess_flags`
+pub(super) fn number_of(access: Option<Access>) -> u64 {
+    match access {
+        None => 0,
+        Some(Access::Read) => 1,
+        Some(Access::ReadWrite) => 3,
+    }
+}
+
+impl Description {
+    /// The device that it is for, and what it may do.
+    pub(super) fn on_device(&self) -> Result<(i32, Option<Access>)> {
+        match self.location.kind {
+            ON_DEVICE => Ok((self.location.id, access_of(self.flags)?)),
+            // The host reaches all memory as it is.
+            2..=4 => Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
 exports! { ($) virtual_memories_names, initialised;
     cuMemAddressReserve(address: *mut u64, size: usize, alignment: usize, hint: u64, flags: u64) {
         let address = out(address)?;
@@ -103,12 +124,7 @@ exports! { ($) virtual_memories_names, initialised;
         }
         let mut wanted = Vec::new();
         for description in std::slice::from_raw_parts(descriptions, count) {
-            match description.location.kind {
-                ON_DEVICE => wanted.push((description.location.id, access_of(description.flags)?)),
-                // The host reaches all memory as it is.
-                2..=4 => return Err(CUDA_ERROR_NOT_SUPPORTED),
-                _ => return Err(CUDA_ERROR_INVALID_VALUE),
-            }
+            wanted.push(description.on_device()?);
         }
         wanted.iter().try_for_each(|(device, _)| driver::device(*device).map(drop))?;
         wanted.into_iter().try_for_each(|(device, access)| vmm::set_access(address, size as u64, device, access))
@@ -119,11 +135,7 @@ exports! { ($) virtual_memories_names, initialised;
         if location.kind != ON_DEVICE {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        flags.set(match vmm::access(address, location.id)? {
-            None => 0,
-            Some(Access::Read) => 1,
-            Some(Access::ReadWrite) => 3,
-        })
+        flags.set(number_of(vmm::access(address, location.id)?))
     }
     cuMemRetainAllocationHandle(memory: *mut u64, address: *mut c_void) {
         out(memory)?.set(vmm::retain(address.addr() as u64)? as u64)

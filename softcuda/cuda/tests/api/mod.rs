@@ -88,6 +88,23 @@ pub struct Order {
     pub flags: u32,
 }
 
+/// `CUipcMemHandle`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Ipc(pub [u8; 64]);
+
+/// `CUmemPoolProps`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PoolProperties {
+    pub kind: u32,
+    pub handles: u32,
+    pub location: Location,
+    pub security: usize,
+    pub most: usize,
+    pub rest: [u64; 7],
+}
+
 macro_rules! api {
     ($($name:ident($($argument:ty),*);)*) => {
         pub struct Api {
@@ -223,6 +240,25 @@ api! {
     cuTexObjectDestroy(u64);
     cuSurfObjectCreate(*mut u64, *const Resource);
     cuSurfObjectDestroy(u64);
+    cuIpcGetMemHandle(*mut Ipc, u64);
+    cuIpcOpenMemHandle_v2(*mut u64, Ipc, u32);
+    cuIpcCloseMemHandle(u64);
+    cuDeviceCanAccessPeer(*mut i32, i32, i32);
+    cuDeviceGetP2PAttribute(*mut i32, u32, i32, i32);
+    cuCtxEnablePeerAccess(H, u32);
+    cuCtxDisablePeerAccess(H);
+    cuMemcpyPeer(u64, H, u64, H, usize);
+    cuMemPoolCreate(*mut H, *const PoolProperties);
+    cuMemPoolDestroy(H);
+    cuMemPoolTrimTo(H, usize);
+    cuMemPoolGetAttribute(H, u32, *mut c_void);
+    cuMemPoolSetAttribute(H, u32, *mut c_void);
+    cuMemPoolSetAccess(H, *const Description, usize);
+    cuMemPoolGetAccess(*mut u32, H, *const Location);
+    cuMemAllocFromPoolAsync(*mut u64, usize, H, H);
+    cuDeviceGetDefaultMemPool(*mut H, i32);
+    cuDeviceGetMemPool(*mut H, i32);
+    cuDeviceSetMemPool(i32, H);
     cuMemHostGetFlags(*mut u32, *mut c_void);
     cuPointerSetAttribute(*const c_void, u32, u64);
     cuStreamAttachMemAsync(H, u64, usize, u32);

@@ -12,12 +12,14 @@
 mod budget;
 mod heap;
 mod map;
+mod peers;
 mod physical;
 mod table;
 mod transfer;
 mod windows;
 mod word;
 
+pub use peers::SharedMemory;
 pub use physical::{Physical, Reservation};
 pub use windows::Access;
 
@@ -54,6 +56,7 @@ pub struct Memory {
     table: Table,
     windows: Windows,
     budget: Arc<Budget>,
+    peers: peers::Peers,
     pub(crate) objects: crate::texture::Objects,
     /// Grids and copies that run now.
     users: AtomicU64,
@@ -76,6 +79,8 @@ struct State {
     small: Heap,
     /// Live allocations by address.
     live: BTreeMap<u64, Allocation>,
+    /// Parts of the range that other processes may have mapped, by address.
+    shared: BTreeMap<u64, peers::SharedPart>,
 }
 
 #[derive(Clone, Copy)]
@@ -112,6 +117,7 @@ impl Memory {
             range: Heap::new(base + GRANULE, range.length() - GRANULE),
             small: Heap::empty(),
             live: BTreeMap::new(),
+            shared: BTreeMap::new(),
         };
         Ok(Arc::new(Memory {
             range,
@@ -119,6 +125,7 @@ impl Memory {
             windows: Windows::default(),
             budget: Arc::new(Budget::new(total.min(RANGE / 2))),
             objects: crate::texture::Objects::default(),
+            peers: peers::Peers::default(),
             users: AtomicU64::new(0),
             state: Mutex::new(state),
         }))
@@ -225,6 +232,7 @@ impl Memory {
             s.range.give(addr, room);
             return None;
         }
+        self.peers.each(|peer| _ = peer.table.mark(addr, room));
         Some(addr)
     }
 
@@ -249,7 +257,12 @@ impl Memory {
         }
         if a.large {
             self.table.clear(addr, a.room);
-            self.range.discard(addr, a.room);
+            self.peers.each(|peer| peer.table.clear(addr, a.room));
+            match s.shared.remove(&addr) {
+                // Another process may go on with the file; here zeros take its place. If the system refuses, the pages stay.
+                Some(part) => _ = self.range.map_zeros(addr, part.len),
+                None => self.range.discard(addr, a.room),
+            }
             s.range.give(addr, a.room);
         } else {
             s.small.give(addr, a.room);

@@ -21,7 +21,7 @@ pub struct Physical {
 }
 
 /// What the names of our files begin with, as the system shows them.
-const PREFIX: &str = "softcuda:";
+pub(super) const PREFIX: &str = "softcuda:";
 
 impl Memory {
     /// Makes `size` bytes (a multiple of the page size). `label` goes with it to whoever gets its file; at most 200 bytes.

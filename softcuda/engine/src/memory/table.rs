@@ -49,8 +49,9 @@ impl Table {
     /// Takes the marks of [`Table::mark`] away.
     pub(super) fn clear(&self, addr: u64, len: u64) {
         let Some((first, end)) = inner(addr, len) else { return };
-        for g in first..end.min(BYTES) {
-            // What lies in a section that was never made writable is not set.
+        // What lies in a section that was never made writable is not set.
+        let open = |g: &u64| self.writable[(g / SECTION) as usize].load(Ordering::Acquire);
+        for g in (first..end.min(BYTES)).filter(open) {
             if self.granule(g).load(Ordering::Relaxed) != 0 {
                 self.granule(g).store(0, Ordering::SeqCst);
             }
@@ -64,6 +65,22 @@ impl Table {
             return false;
         }
         (addr >> GRANULE_BITS..=last >> GRANULE_BITS).all(|g| self.granule(g).load(Ordering::Relaxed) != 0)
+    }
+
+    /// The runs of set granules in a range, as addresses and lengths.
+    pub(super) fn runs(&self, addr: u64, len: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for g in addr >> GRANULE_BITS..(addr + len) >> GRANULE_BITS {
+            let open = self.writable[(g / SECTION) as usize].load(Ordering::Acquire);
+            if !open || self.granule(g).load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((start, run)) if *start + *run == g << GRANULE_BITS => *run += GRANULE,
+                _ => runs.push((g << GRANULE_BITS, GRANULE)),
+            }
+        }
+        runs
     }
 
     /// Makes the table's pages for some granules writable.

@@ -89,6 +89,14 @@ impl Memory {
         self.table.all(addr, len) || self.windows.permit(addr, len, write)
     }
 
+    /// Marks the writable windows in a range again.
+    pub(super) fn mark_windows(&self, addr: u64, len: u64) {
+        let windows = self.windows.0.read().unwrap_or_else(PoisonError::into_inner);
+        for (base, window) in windows.range(addr..addr + len).filter(|(_, w)| w.access == Access::ReadWrite) {
+            let _ = self.table.mark(*base, window.len);
+        }
+    }
+
     pub(super) fn window_permits(&self, addr: u64, len: u64, write: bool) -> bool {
         self.windows.permit(addr, len, write)
     }
