@@ -45,6 +45,8 @@ pub struct Warp {
     pub joined: u32,
     /// How often a lane has yielded since one of them came there.
     pub spins: u32,
+    /// How many of them those who joined bear; see [`parting::PATIENCE`].
+    pub patience: u32,
     /// Will not meet any more: each runs by itself to its end.
     pub alone: u32,
 }
@@ -528,18 +530,26 @@ impl Rest {
         if !all {
             return false;
         }
-        let b = std::mem::take(&mut self.barriers[id]);
-        for (w, lanes) in b.waiting[..self.warps.len()].iter().enumerate() {
-            self.warps[w].run |= lanes;
+        let (result, asked, counted) =
+            (u64::from(b.votes) | u64::from(b.arrived) << 32, b.asked, b.count != 0);
+        for w in 0..self.warps.len() {
+            let b = &mut self.barriers[id];
+            let woken = std::mem::take(&mut b.waiting[w]);
+            if counted {
+                b.lanes[w] = 0;
+            }
+            self.warps[w].run |= woken;
             // Only reductions look at what came out.
-            let mut left = if b.asked { *lanes } else { 0 };
+            let mut left = if asked { woken } else { 0 };
             while left != 0 {
                 let t = self.thread(w as u32 * 64 + left.trailing_zeros());
                 left &= left - 1;
                 // SAFETY: it waits here, and its result belongs to this barrier.
-                unsafe { (*t).post.result = u64::from(b.votes) | u64::from(b.arrived) << 32 };
+                unsafe { (*t).post.result = result };
             }
         }
+        let b = &mut self.barriers[id];
+        (b.arrived, b.count, b.votes, b.asked) = (0, 0, 0, false);
         self.idle = 0;
         true
     }
@@ -559,7 +569,9 @@ impl Rest {
         b.arrived += lanes.count_ones();
         b.asked |= votes.is_some();
         b.votes += votes.unwrap_or(0);
-        b.lanes[w] |= lanes;
+        if count != 0 {
+            b.lanes[w] |= lanes;
+        }
         if let Some(bit) = wait {
             b.waiting[w] |= bit;
             self.warps[w].run &= !bit;

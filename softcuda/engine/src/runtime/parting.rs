@@ -9,15 +9,24 @@ use super::block::{Rest, give_way};
 use super::context::Thread;
 use crate::codegen::clif::NEVER;
 
-/// Rounds of yields after which lanes that have come to the meeting place go on alone.
-const PATIENCE: u32 = 16;
+/// Yields of each lane that still spins after which those that have come to the meeting place go on alone: where the loop looks
+/// like one for a lock, which one of them may hold, and where it only reads, so that it most likely waits for somebody else.
+pub const PATIENCE: [u32; 2] = [1 << 16, 2];
 
 /// Lets the lanes of a group go apart: those of `bits` to `yes`, the others to `no`, until all are at `until`. `frame` holds their
-/// registers. Comes back when they are.
+/// registers; `lock` is 1 if they may wait for a lock. Comes back when they are.
 ///
 /// # Safety
 /// `t` is the running group; the frame lies on its stack.
-pub unsafe extern "C" fn part(t: *mut Thread, frame: u64, bits: u32, yes: u32, no: u32, until: u32) {
+pub unsafe extern "C" fn part(
+    t: *mut Thread,
+    frame: u64,
+    bits: u32,
+    yes: u32,
+    no: u32,
+    until: u32,
+    lock: u32,
+) {
     // SAFETY: as promised; references end before the switch.
     unsafe {
         let rest = (*(*t).block).rest;
@@ -28,6 +37,7 @@ pub unsafe extern "C" fn part(t: *mut Thread, frame: u64, bits: u32, yes: u32, n
             let first = lanes.trailing_zeros();
             r.warps[w].run &= !group;
             r.warps[w].spins = 0;
+            r.warps[w].patience = PATIENCE[(lock & 1) as usize];
             for l in each(lanes) {
                 let start = if bits >> (l - first) & 1 == 1 { yes } else { no };
                 let lane = r.thread(w as u32 * 64 + l);
@@ -105,7 +115,7 @@ pub fn release(r: &mut Rest, w: usize) -> bool {
 /// [`release`], if the others of the warp have spun for long.
 pub fn impatient(r: &mut Rest, w: usize) {
     let warp = &r.warps[w];
-    if warp.joined != 0 && warp.spins > PATIENCE * warp.run.count_ones().max(1) {
+    if warp.joined != 0 && warp.spins / warp.patience.max(1) > warp.run.count_ones() {
         release(r, w);
     }
 }

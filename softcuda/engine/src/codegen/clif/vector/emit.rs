@@ -399,7 +399,8 @@ impl Vector<'_> {
         }
         let stop = if until == self.plan.flow.exit() { NEVER } else { door(until) };
         if self.e.unit.variant.mode == Mode::WarpFibers && self.plan.region_waits(&from, until) {
-            self.part_as_fibers(parting, stop);
+            let lock = self.plan.region_locks(&from, until);
+            self.part_as_fibers(parting, stop, lock);
         } else {
             self.part_in_turn(parting, stop);
         }
@@ -443,7 +444,7 @@ impl Vector<'_> {
     }
 
     /// Each lane on a stack of its own, since lanes may wait for each other or for other groups.
-    fn part_as_fibers(&mut self, parting: &Parting, until: u32) {
+    fn part_as_fibers(&mut self, parting: &Parting, until: u32, lock: bool) {
         let (bits, yes, no) = match parting {
             Parting::All(b) => (self.e.imm(types::I32, -1), *b, *b),
             Parting::Two { guard, then, other } => {
@@ -453,8 +454,9 @@ impl Vector<'_> {
             }
         };
         let base = self.frame_base();
-        let numbers = [door(yes), door(no), until].map(|n| self.e.imm(types::I32, i64::from(n)));
-        let args = [self.group, base, bits, numbers[0], numbers[1], numbers[2]];
+        let numbers =
+            [door(yes), door(no), until, u32::from(lock)].map(|n| self.e.imm(types::I32, i64::from(n)));
+        let args = [self.group, base, bits, numbers[0], numbers[1], numbers[2], numbers[3]];
         self.e.helper(Helper::Part, &args, None);
     }
 }

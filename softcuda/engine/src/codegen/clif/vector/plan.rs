@@ -65,6 +65,18 @@ impl Plan {
         insts.any(|i| waits(&i.op) || call_waits(&i.op, &self.waiting))
     }
 
+    /// Whether a loop on the way to `until` has an atomic operation in it, as those have that wait for a lock.
+    pub fn region_locks(&self, from: &[BlockId], until: BlockId) -> bool {
+        let atomic = |b: &BlockId| {
+            self.f.blocks[*b as usize]
+                .insts
+                .iter()
+                .any(|i| matches!(i.op, Op::Atom { d: Some(_), .. } | Op::Call { .. }))
+        };
+        let again = |b: &BlockId| region(&self.f, &successors(&self.f, *b), until).contains(b);
+        region(&self.f, from, until).iter().any(|b| atomic(b) && again(b))
+    }
+
     /// Registers that lanes may have written on the way to `until`, and that are read there.
     pub fn changed(&self, from: &[BlockId], until: BlockId) -> Vec<Reg> {
         let Some(live) = self.flow.live.get(until as usize) else { return Vec::new() };
