@@ -49,12 +49,12 @@
 //! * Not supported yet, and refused: `mma` and its loads, `mbarrier`, bulk copies, clusters, video
 //!   instructions, packed operations of sm_100 and later, 128-bit atomics, 8-bit floats.
 //!
-//! # What follows
+//! # Groups of lanes
 //!
-//! A second generator behind the same trait, for a warp as vectors: lane-invariant, affine and divergent values told apart, all 32 lanes in
-//! SIMD registers, and the scalar code of this one for regions where lanes disagree. It needs post-dominators and liveness in
-//! `ir`, a `Mode` for warp fibers in `runtime::block`, and a frame a warp for values that cross into scalar code; `Op` and its
-//! meaning stay as they are.
+//! Where it can, a kernel runs as vectors, 8, 16 or 32 lanes at a time (`codegen::clif::vector`): values that agree or are affine
+//! over the lanes stay scalar, the others are rows of 128-bit vectors. Where lanes go different ways each runs a scalar version of
+//! the kernel until they meet at the immediate post-dominator: one after the other, or on stacks of their own where they may
+//! wait (`runtime::parting`). `SOFTCUDA_CODEGEN=scalar` turns this off.
 
 mod codegen;
 mod engine;

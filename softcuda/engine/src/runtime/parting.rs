@@ -61,13 +61,10 @@ pub unsafe fn join(t: *mut Thread) {
     // SAFETY: as promised.
     unsafe {
         let rest = (*(*t).block).rest;
-        let alone = {
+        {
             let r = &mut *rest;
             let (w, lane) = r.lanes(t);
-            if r.warps[w].alone & lane != 0 {
-                ((*t).start, (*t).until, (*t).joined) = ((*t).until, NEVER, 0);
-                true
-            } else {
+            if r.warps[w].alone & lane == 0 {
                 let warp = &mut r.warps[w];
                 if warp.joined == 0 {
                     warp.spins = 0;
@@ -76,14 +73,11 @@ pub unsafe fn join(t: *mut Thread) {
                 warp.run &= !u64::from(lane);
                 r.meet(w, lane);
                 r.moved();
-                false
+                // Comes back only if it was released: else the lane begins anew when the group parts again.
+                give_way(t);
             }
-        };
-        if !alone {
-            // Nobody comes back here: the lane begins anew when the group parts again, or goes on alone.
-            give_way(t);
-            std::process::abort();
         }
+        ((*t).start, (*t).until, (*t).joined) = ((*t).until, NEVER, 0);
     }
 }
 
@@ -105,9 +99,16 @@ pub fn release(r: &mut Rest, w: usize) -> bool {
     for l in each(joined) {
         r.warps[w].alone |= r.group_lanes(l / r.width());
         let lane = r.thread(w as u32 * 64 + l);
-        // SAFETY: a lane of this block that has ended its way to the meeting place and does not run.
-        unsafe { ((*lane).start, (*lane).until, (*lane).joined) = ((*lane).until, NEVER, 0) };
-        r.start_lane(w, l);
+        // SAFETY: a lane of this block that does not run, or is the one that has just come here.
+        unsafe {
+            if (*lane).joined != 0 {
+                // It waits in `join`, on a stack that must stay as it is.
+                r.warps[w].run |= 1 << l;
+            } else {
+                ((*lane).start, (*lane).until) = ((*lane).until, NEVER);
+                r.start_lane(w, l);
+            }
+        }
     }
     joined != 0
 }
