@@ -101,7 +101,8 @@ enum Stmt {
     },
 }
 
-const OPS: &[(&str, fn(u32, u32) -> u32)] = &[
+type Eval = fn(u32, u32) -> u32;
+const OPS: &[(&str, Eval)] = &[
     ("add.u32", |a, b| a.wrapping_add(b)),
     ("sub.s32", |a, b| a.wrapping_sub(b)),
     ("mul.lo.s32", |a, b| a.wrapping_mul(b)),
