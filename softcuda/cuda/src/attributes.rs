@@ -119,15 +119,15 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         107..=109 => 0, // compression, persisting L2, access policy window
         110 => 0,       // GPUDirect RDMA
         111 => SHARED_RESERVED as i32,
-        112 | 114 => 0,       // sparse arrays, timeline semaphores
-        113 => 1,             // read-only registration
-        115 => 1,             // memory pools
-        116..=119 => 0,       // GPUDirect RDMA; exportable pool handles
-        120 => 0,             // cluster launch
-        121 | 124 | 125 => 0, // deferred arrays, dma-buf, IPC events
-        126 => 1,             // memory synchronisation domains
-        127..=129 => 0,       // tensor maps, fabric handles, unified function pointers
-        130 => 0,             // NUMA: none
+        112 | 114 => 0,                            // sparse arrays, timeline semaphores
+        113 => 1,                                  // read-only registration
+        115 => 1,                                  // memory pools
+        116..=119 => 0,                            // GPUDirect RDMA; exportable pool handles
+        120 => i32::from(value(device, 75)? >= 9), // cluster launch
+        121 | 124 | 125 => 0,                      // deferred arrays, dma-buf, IPC events
+        126 => 1,                                  // memory synchronisation domains
+        127..=129 => 0,                            // tensor maps, fabric handles, unified function pointers
+        130 => 0,                                  // NUMA: none
         131 => -1,
         132 | 133 => 0, // multicast, MPS
         134 => -1,      // host NUMA node: unknown

@@ -95,8 +95,10 @@ impl Settings {
             7 => 0,
             MAX_DYNAMIC_SHARED => self.max_dynamic_shared.load(Ordering::Relaxed),
             CARVEOUT => self.carveout.load(Ordering::Relaxed),
-            // No clusters, no device-side node updates, one shared memory mode.
-            10..=17 => 0,
+            10 => (kernel.required_cluster == Some([0; 3])).into(),
+            11..=13 => kernel.required_cluster.map_or(0, |c| c[id as usize - 11] as i32),
+            // Clusters of portable size only, no device-side node updates, one shared memory mode.
+            14..=17 => 0,
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         })
     }

@@ -57,7 +57,7 @@ fn best(mut f: impl FnMut()) -> (Duration, Duration) {
 fn launch(grid: [u32; 3], block: [u32; 3], pointers: &[u64], numbers: &[u32]) -> Launch {
     let mut params: Vec<u8> = pointers.iter().flat_map(|p| p.to_le_bytes()).collect();
     params.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
-    Launch { grid, block, dynamic_shared: 0, params, cooperative: false }
+    Launch { grid, block, dynamic_shared: 0, params, cooperative: false, ..Launch::default() }
 }
 
 fn row(name: &str, ours: (Duration, Duration), native: (Duration, Duration)) {

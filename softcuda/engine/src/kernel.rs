@@ -39,6 +39,8 @@ pub struct Kernel {
     pub max_threads_per_block: u32,
     /// `.reqntid`: the block must have exactly these dimensions.
     pub required_block: Option<[u32; 3]>,
+    /// `.reqnctapercluster`: the cluster must have exactly these dimensions; zeros for `.explicitcluster`, where the launch must say.
+    pub required_cluster: Option<[u32; 3]>,
     /// `.target`: 10 × major + minor, 75 for `sm_75`.
     pub ptx_target: u32,
     /// `.version`: 10 × major + minor, 93 for 9.3.
@@ -82,6 +84,7 @@ impl Kernel {
             num_regs: (10 + words / 3).clamp(16, 64),
             max_threads_per_block: limit.clamp(1, 1024),
             required_block: f.required_threads,
+            required_cluster: f.required_cluster,
             ptx_target: program.target,
             ptx_version: program.version,
             program: program.clone(),

@@ -61,7 +61,7 @@ fn reduce_and_votes() {
         block: [256, 1, 1],
         dynamic_shared: 32,
         params: pack(&sum, &[Arg::U64(dx), Arg::U64(out), Arg::U32(n)]),
-        cooperative: false,
+        ..Launch::default()
     };
     d.engine.run(&sum, &launch).unwrap();
     assert_eq!(d.get::<u64>(out, 1)[0], want);

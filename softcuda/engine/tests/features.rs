@@ -32,6 +32,7 @@ fn grid_synchronisation() {
         dynamic_shared: 0,
         params: pack(&k, &[Arg::U64(a), Arg::U32(rounds)]),
         cooperative: true,
+        ..Launch::default()
     };
     for again in 1..=3 {
         d.engine.run(&k, &launch).unwrap();

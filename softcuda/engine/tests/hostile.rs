@@ -153,7 +153,7 @@ fn run(text: &str, threads: u32) -> Result<(), softcuda_engine::Fault> {
         block: [threads, 1, 1],
         dynamic_shared: 0,
         params: vec![0; kernel.param_bytes() as usize],
-        cooperative: false,
+        ..softcuda_engine::Launch::default()
     };
     engine.run(kernel, &launch)
 }

@@ -29,7 +29,7 @@ fn eight_threads_launch_at_once() {
                         block: [block, 1, 1],
                         dynamic_shared: block / 8,
                         params: pack(sum, &[Arg::U64(dx), Arg::U64(out), Arg::U32(n)]),
-                        cooperative: false,
+                        ..Launch::default()
                     };
                     d.engine.run(sum, &launch).unwrap();
                     assert_eq!(d.get::<u64>(out, 1)[0], u64::from(n) * u64::from(n - 1) / 2);

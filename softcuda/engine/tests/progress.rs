@@ -352,7 +352,7 @@ fn launches_that_do_not_fit_are_refused() {
     let m = d.load(&ptx(""));
     let k = &m.kernels()[0];
     let try_it = |grid, block, cooperative, params: Vec<u8>| {
-        let launch = Launch { grid, block, dynamic_shared: 0, params, cooperative };
+        let launch = Launch { grid, block, dynamic_shared: 0, params, cooperative, ..Launch::default() };
         d.engine.run(k, &launch).map_err(|f| f.kind)
     };
     let p = pack(k, &[Arg::U64(0), Arg::U64(0), Arg::U32(0)]);

@@ -43,7 +43,7 @@ impl Attributes {
     /// Sets one. Hints are kept and have no effect; what changes the meaning of the launch and cannot be done is refused.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` for clusters of more than one block and device-updatable nodes,
+    /// `CUDA_ERROR_NOT_SUPPORTED` for device-updatable nodes,
     /// `CUDA_ERROR_INVALID_VALUE` for a number that is no attribute and a value out of range.
     pub fn set(&mut self, id: u32, value: Value) -> Result {
         let first = value[0] as u32;
@@ -55,9 +55,8 @@ impl Attributes {
             5 => first <= 2,
             10 => first <= 1,
             CARVEOUT => (-1..=100).contains(&(first as i32)),
-            // A cluster of one block is no cluster.
-            CLUSTER | PREFERRED_CLUSTER if dimensions(&value).iter().all(|n| *n <= 1) => true,
-            CLUSTER | PREFERRED_CLUSTER => return Err(CUDA_ERROR_NOT_SUPPORTED),
+            // Whether the device and the kernel allow it shows at the launch; the preferred size is a hint.
+            CLUSTER | PREFERRED_CLUSTER => dimensions(&value).iter().all(|n| *n > 0),
             DEVICE_UPDATABLE if first == 0 => true,
             DEVICE_UPDATABLE => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => false,
@@ -100,6 +99,11 @@ impl Attributes {
         self.value(COOPERATIVE).is_some_and(|v| v[0] as u32 != 0)
     }
 
+    /// Blocks of a cluster; zeros if none is given.
+    pub fn cluster(&self) -> [u32; 3] {
+        self.value(CLUSTER).map_or([0; 3], dimensions)
+    }
+
     /// The handles of the events that the launch records.
     pub fn events(&self) -> impl Iterator<Item = usize> {
         let recording = |(id, _): &&(u32, Value)| matches!(*id, PROGRAMMATIC_EVENT | COMPLETION_EVENT);
@@ -121,8 +125,9 @@ mod tests {
         let one = |id, word: u64| Attributes::read(std::iter::once((id, [word, 1, 0, 0, 0, 0, 0, 0])));
         assert!(one(COOPERATIVE, 1).unwrap().cooperative());
         assert!(!one(COOPERATIVE, 0).unwrap().cooperative());
-        assert!(one(CLUSTER, 1 << 32 | 1).is_ok());
-        assert_eq!(one(CLUSTER, 1 << 32 | 2), Err(CUDA_ERROR_NOT_SUPPORTED));
+        assert_eq!(one(CLUSTER, 1 << 32 | 2).unwrap().cluster(), [2, 1, 1]);
+        assert_eq!(one(CLUSTER, 0), Err(CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(one(COOPERATIVE, 1).unwrap().cluster(), [0; 3]);
         assert_eq!(one(DEVICE_UPDATABLE, 1), Err(CUDA_ERROR_NOT_SUPPORTED));
         assert_eq!(one(99, 0), Err(CUDA_ERROR_INVALID_VALUE));
         assert_eq!(one(CARVEOUT, 101), Err(CUDA_ERROR_INVALID_VALUE));

@@ -1,6 +1,7 @@
 //! Launches: everything that can be wrong is found before the work is queued.
 
 mod attributes;
+mod clusters;
 mod parameters;
 
 pub use attributes::{Attributes, PRIORITY, Value};
@@ -111,12 +112,15 @@ impl KernelOp {
             return Err(if runtime { Refusal::Configuration } else { CUDA_ERROR_INVALID_VALUE.into() });
         }
         check(context, &function, &shape)?;
+        let cluster = attributes.cluster();
+        clusters::check(&context.device, &function.kernel, &shape, cluster)?;
         let launch = engine::Launch {
             grid: shape.grid,
             block: shape.block,
             dynamic_shared: shape.shared,
             params: packed(&function.kernel)?,
             cooperative: shape.cooperative,
+            cluster,
         };
         let context = context.clone();
         Ok(Arc::new(KernelOp {

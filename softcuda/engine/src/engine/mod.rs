@@ -8,6 +8,7 @@ use crate::codegen::clif::Clif;
 use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::Memory;
+use crate::runtime::cluster::MOST_BLOCKS;
 use crate::runtime::print::Output;
 use crate::runtime::stack::size_class;
 use pool::Pool;
@@ -23,7 +24,7 @@ const MAX_LOCAL: u32 = 64 << 20;
 const RESIDENT: u32 = 2048;
 
 /// One launch of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
@@ -35,6 +36,8 @@ pub struct Launch {
     pub params: Vec<u8>,
     /// All blocks must be resident at once (grid synchronisation).
     pub cooperative: bool,
+    /// Blocks of a cluster in x, y, z; zeros if the launch does not say, and then the kernel may (`.reqnctapercluster`).
+    pub cluster: [u32; 3],
 }
 
 /// A grid that is being run.
@@ -50,6 +53,10 @@ pub(crate) struct Grid {
     id: u64,
     dims: [u32; 3],
     block: [u32; 3],
+    /// Blocks of a cluster; ones if there are none.
+    cluster: [u32; 3],
+    /// The launch gave the cluster.
+    explicit_cluster: bool,
     dynamic_shared: u32,
     total_shared: u32,
     local: u32,
@@ -144,6 +151,7 @@ impl Engine {
 
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
         let total = check(kernel, launch)?;
+        let cluster = cluster(kernel, launch)?;
         let code = self.code(kernel, launch.block)?;
         if kernel.local_bytes > MAX_LOCAL {
             let what =
@@ -180,6 +188,8 @@ impl Engine {
             id: self.grids.fetch_add(1, Ordering::Relaxed),
             dims: launch.grid,
             block: launch.block,
+            cluster,
+            explicit_cluster: launch.cluster != [0; 3] || kernel.required_cluster.is_some(),
             dynamic_shared: launch.dynamic_shared,
             total_shared: shared_bytes(kernel, launch.dynamic_shared),
             local: kernel.local_step(),
@@ -273,7 +283,39 @@ fn check(kernel: &Kernel, launch: &Launch) -> Result<u64, Fault> {
     Ok(blocks)
 }
 
+/// The dimensions of a cluster, if they fit kernel and grid.
+fn cluster(kernel: &Kernel, launch: &Launch) -> Result<[u32; 3], Fault> {
+    let bad = |what: String| Err(Fault::new(FaultKind::InvalidLaunch, format!("{}: {what}", kernel.name)));
+    let given = (launch.cluster != [0; 3]).then_some(launch.cluster);
+    let required = kernel.required_cluster.filter(|c| *c != [0; 3]);
+    let size = match (given, required) {
+        (Some(g), Some(r)) if g != r => {
+            let ([a, b, c], [x, y, z]) = (g, r);
+            return bad(format!("a cluster of {a}x{b}x{c} blocks, where the kernel requires {x}x{y}x{z}"));
+        }
+        (given, required) => given.or(required).unwrap_or([1; 3]),
+    };
+    let [x, y, z] = size;
+    let blocks = u64::from(x) * u64::from(y) * u64::from(z);
+    if blocks == 0 || blocks > u64::from(MOST_BLOCKS) {
+        return bad(format!("a cluster of {x}x{y}x{z} blocks; at most {MOST_BLOCKS} fit"));
+    }
+    if launch.grid.iter().zip(size).any(|(g, c)| !g.is_multiple_of(c)) {
+        return bad(format!("the grid is no multiple of the cluster of {x}x{y}x{z} blocks"));
+    }
+    Ok(size)
+}
+
 impl Grid {
+    /// Whether blocks are started a cluster at a time.
+    fn clustered(&self) -> bool {
+        self.cluster_size() > 1 || self.kernel.reach.clusters
+    }
+
+    fn cluster_size(&self) -> u32 {
+        self.cluster.iter().product()
+    }
+
     fn fibers(&self) -> bool {
         self.code.variant.mode.fibers()
     }
@@ -282,8 +324,18 @@ impl Grid {
         self.block.iter().product()
     }
 
+    /// Where block `number` lies; the blocks of a cluster follow each other.
     fn ctaid(&self, number: u64) -> [u32; 3] {
-        let [x, y, _] = self.dims.map(u64::from);
-        [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
+        let at = |n: u64, [x, y, _]: [u32; 3]| {
+            let (x, y) = (u64::from(x), u64::from(y));
+            [(n % x) as u32, (n / x % y) as u32, (n / x / y) as u32]
+        };
+        let size = u64::from(self.cluster_size());
+        if size == 1 {
+            return at(number, self.dims);
+        }
+        let clusters = std::array::from_fn(|i| self.dims[i] / self.cluster[i]);
+        let (cluster, block) = (at(number / size, clusters), at(number % size, self.cluster));
+        std::array::from_fn(|i| cluster[i] * self.cluster[i] + block[i])
     }
 }

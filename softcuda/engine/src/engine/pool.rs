@@ -7,6 +7,7 @@ use super::{Grid, GridState};
 use crate::error::{Fault, FaultKind};
 use crate::memory::Memory;
 use crate::runtime::block::{Outcome, Running, fibers_of};
+use crate::runtime::cluster::{Cluster, Member};
 use crate::runtime::context::Block;
 use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
@@ -284,7 +285,18 @@ impl Pool {
         if left == 0 || (grid.fibers() && s.running >= grid.max_resident) {
             return None;
         }
-        let n = if grid.fibers() { 1 } else { (left / (self.workers as u64 * 8)).clamp(1, MAX_CHUNK) };
+        let cluster = u64::from(grid.cluster_size());
+        // All blocks of a cluster are resident together; one cluster always may be.
+        if cluster > 1 && s.running > 0 && s.running + cluster > grid.max_resident {
+            return None;
+        }
+        let n = if grid.clustered() {
+            cluster
+        } else if grid.fibers() {
+            1
+        } else {
+            (left / (self.workers as u64 * 8)).clamp(1, MAX_CHUNK)
+        };
         let first = s.next;
         s.next += n;
         s.running += n;
@@ -299,6 +311,10 @@ impl Pool {
             let Some(blocks) = self.claim(grid) else { break };
             any = true;
             let count = blocks.end - blocks.start;
+            if grid.clustered() {
+                self.start_cluster(grid, blocks, number);
+                continue;
+            }
             if ready.is_none() {
                 match self.make(grid) {
                     Ok(r) => ready = Some(r),
@@ -339,6 +355,34 @@ impl Pool {
             self.recycle(r);
         }
         any
+    }
+
+    /// Starts all blocks of a cluster, each with memory of its own before the first one runs.
+    fn start_cluster(&self, grid: &Arc<Grid>, blocks: std::ops::Range<u64>, number: u32) {
+        let mut all = Vec::new();
+        for _ in blocks.clone() {
+            match self.make(grid) {
+                Ok(r) => all.push(r),
+                Err(f) => {
+                    self.stop_grid(grid, f);
+                    self.ended(grid, blocks.end - blocks.start);
+                    all.into_iter().for_each(|r| self.recycle(r));
+                    return;
+                }
+            }
+        }
+        let bases = all.iter().map(|r| r.running.context.shared_base).collect();
+        let cluster = Arc::new(Cluster::new(bases, grid.threads()));
+        for (b, mut r) in blocks.zip(all) {
+            r.running.context.member.cluster = Some(cluster.clone());
+            r.running.begin(grid.ctaid(b));
+            if grid.stop.load(Ordering::Relaxed) != 0 {
+                self.recycle(r);
+                self.ended(grid, 1);
+                continue;
+            }
+            self.resume(grid, r, number);
+        }
     }
 
     /// Goes on with a parked block; whether it came to its end.
@@ -431,6 +475,13 @@ impl Pool {
             ntid: grid.block,
             ctaid: [0; 3],
             nctaid: grid.dims,
+            clusterid: [0; 3],
+            nclusterid: [1; 3],
+            cluster_ctaid: [0; 3],
+            cluster_nctaid: grid.cluster,
+            cluster_ctarank: 0,
+            cluster_nctarank: 1,
+            explicit_cluster: grid.explicit_cluster.into(),
             threads,
             dynamic_shared: grid.dynamic_shared,
             total_shared: grid.total_shared,
@@ -438,6 +489,7 @@ impl Pool {
             nsmid: self.workers as u32,
             grid_id: grid.id,
             workspace: grid.workspace,
+            member: Member { cluster: None, rank: 0, base: shared, size: total },
             rest: std::ptr::null_mut(),
         });
         let running = Running::new(context, grid.clone(), stacks, u64::from(grid.local));

@@ -4,6 +4,7 @@
 //! written for one thread; the passes ([`passes`]) and code generators decide how many threads run at once.
 
 pub mod flow;
+pub mod matrix;
 mod optimise;
 pub mod passes;
 pub mod texture;
@@ -112,15 +113,20 @@ impl Class {
 /// State spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
-pub enum Space { Generic, Global, Const, Shared, Local, Param }
+pub enum Space {
+    Generic, Global, Const, Shared, Local, Param,
+    /// `.shared::cluster`: only while a text is read; what comes out of it has generic addresses.
+    Cluster,
+}
 
 /// Special registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Sreg {
     Tid(u8), Ntid(u8), Ctaid(u8), Nctaid(u8), LaneId, WarpId, NWarpId, SmId, NSmId, GridId,
+    ClusterId(u8), NClusterId(u8), ClusterCtaId(u8), ClusterNCtaId(u8), ClusterCtaRank, ClusterNCtaRank, IsExplicitCluster,
     LaneMaskEq, LaneMaskLe, LaneMaskLt, LaneMaskGe, LaneMaskGt, Clock, ClockHi, Clock64, GlobalTimer, GlobalTimerLo, GlobalTimerHi,
-    DynamicSmemSize, TotalSmemSize, WarpSize, Zero, One,
+    DynamicSmemSize, TotalSmemSize, WarpSize, Zero,
     /// Upper and lower half of the address of the grid workspace, which only cooperative launches have.
     WorkspaceHi, WorkspaceLo,
 }
@@ -242,6 +248,25 @@ pub enum VoteMode { All, Any, Uni, Ballot }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum ReduxOp { Add, Min, Max, And, Or, Xor }
+/// Functions of their operands that the run time computes: see [`Op::Pure`] and `runtime::pure`, which says what the detail
+/// of each means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum Pure { Vmad, Narrow, NarrowOne, Widen, Tf32, MapShared, MapGeneric, RankOfShared, RankOfGeneric, ClusterToGeneric, GenericToCluster, IsCluster }
+/// Operations on checked memory that the run time does: see [`Op::Memory`] and `runtime::access`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum MemoryFn {
+    /// 128 bits at once.
+    Load128, Store128, Exchange128, Compare128,
+    /// Each lane of a vector of floats, atomically one by one.
+    VectorAtomic,
+    MbarrierInit, MbarrierExpect, MbarrierComplete, MbarrierArrive, MbarrierTest,
+}
+/// Operations that all lanes of a warp do together: see [`Op::Collective`] and `runtime::collective`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[rustfmt::skip]
+pub enum CollectiveFn { Mma, Wmma, LoadMatrix, StoreMatrix, MoveMatrix }
 /// Functions that the driver supplies to device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
@@ -324,6 +349,16 @@ pub enum Op {
     /// layer, coordinates, and what else [`texture::TextureOp`] asks for.
     Texture { op: texture::TextureOp, to: Ty, from: Ty, d: Vec<Option<Reg>>, object: Opd, a: Vec<Opd> },
     Nanosleep,
+    /// `f` of up to three operands, which it gets as 64 bits each (extended by their type's sign); no memory is touched, and equal
+    /// operands give an equal result in one thread.
+    Pure { f: Pure, detail: u32, ty: Ty, d: Reg, a: Vec<(Ty, Opd)> },
+    /// `f` at the checked address of `size` bytes. Operands and results go through a buffer of 32-bit words, each in as
+    /// many as its type needs.
+    Memory { f: MemoryFn, detail: u32, size: u32, d: Vec<(Ty, Option<Reg>)>, addr: Addr, a: Vec<(Ty, Opd)> },
+    /// All living lanes of the warp meet, and the last one computes for all. Operands and results go through buffers as above.
+    Collective { f: CollectiveFn, detail: u64, d: Vec<(Ty, Option<Reg>)>, a: Vec<(Ty, Opd)> },
+    /// `barrier.cluster.arrive`, or the wait that goes with it.
+    ClusterBarrier { wait: bool },
     /// At the back edge of a loop that may wait for somebody: let others run.
     Yield,
     Trap,
@@ -382,6 +417,8 @@ pub struct Function {
     pub call_area: u32,
     pub max_threads: Option<[u32; 3]>,
     pub required_threads: Option<[u32; 3]>,
+    /// `.reqnctapercluster`: blocks of a cluster; `[0; 3]` for `.explicitcluster`, where the launch must say.
+    pub required_cluster: Option<[u32; 3]>,
     /// Some carry-using instruction is in it.
     pub carries: bool,
 }

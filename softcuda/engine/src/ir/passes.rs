@@ -69,6 +69,7 @@ pub fn pure(op: &Op) -> bool {
         | Op::Cvt { .. }
         | Op::CvtPack { .. }
         | Op::Cvta { .. }
+        | Op::Pure { .. }
         | Op::Isspacep { .. } => true,
         _ => false,
     }
@@ -129,6 +130,9 @@ fn sees_others(op: &Op, looks: &[bool], debug: bool) -> bool {
         }
         Op::Ld { .. } => true,
         Op::Atom { d, .. } => d.is_some(),
+        // What other threads do decides how these come out; stores and additions nobody looks at are the exception.
+        Op::Memory { d, .. } => !d.is_empty(),
+        Op::ClusterBarrier { wait } => *wait,
         // A fence makes weak loads around it look again; what is called by a pointer may do anything.
         Op::Fence | Op::Nanosleep | Op::Call { callee: Callee::Pointer(_), .. } => true,
         Op::Call { callee: Callee::Function(f), .. } => looks.get(*f as usize) == Some(&true),
@@ -173,6 +177,8 @@ pub struct Reach {
     pub unbounded: bool,
     /// Some function of the module has its address taken: [`Program::functions`] by number.
     pub indirect: bool,
+    /// There is a barrier of the cluster in it.
+    pub clusters: bool,
     /// Bytes that a function called by a pointer may reach beyond what its caller gave it, if the caller's prototype is not its own.
     pub slack: u32,
 }
@@ -204,7 +210,10 @@ pub fn reach(p: &Program, kernel: u32) -> Reach {
                         }
                     }
                 }
-                op => r.waits |= waits(op),
+                op => {
+                    r.waits |= waits(op);
+                    r.clusters |= matches!(op, Op::ClusterBarrier { .. });
+                }
             }
         }
         r.waits |= !f.kernel && f.blocks.iter().any(|b| b.term == Term::Exit);
@@ -226,6 +235,8 @@ pub fn waits(op: &Op) -> bool {
             | Op::ActiveMask { .. }
             | Op::Elect { .. }
             | Op::BarWarp { .. }
+            | Op::Collective { .. }
+            | Op::ClusterBarrier { .. }
             | Op::Yield
     )
 }

@@ -76,8 +76,12 @@ impl Op {
                 a.iter_mut().for_each(f);
             }
             Op::Elect { mask, .. } | Op::BarWarp { mask } => f(mask),
+            Op::Pure { a, .. } | Op::Memory { a, .. } | Op::Collective { a, .. } => {
+                a.iter_mut().for_each(|(_, o)| f(o));
+            }
             Op::Ld { .. }
             | Op::Call { .. }
+            | Op::ClusterBarrier { .. }
             | Op::Fence
             | Op::ActiveMask { .. }
             | Op::Nanosleep
@@ -90,7 +94,9 @@ impl Op {
     /// The address operand of a memory access.
     pub fn address(&self) -> Option<&Addr> {
         match self {
-            Op::Ld { addr, .. } | Op::St { addr, .. } | Op::Atom { addr, .. } => Some(addr),
+            Op::Ld { addr, .. } | Op::St { addr, .. } | Op::Atom { addr, .. } | Op::Memory { addr, .. } => {
+                Some(addr)
+            }
             _ => None,
         }
     }
@@ -125,6 +131,7 @@ impl Op {
             | Op::CvtPack { d, .. }
             | Op::Cvta { d, .. }
             | Op::Isspacep { d, .. }
+            | Op::Pure { d, .. }
             | Op::Vote { d, .. }
             | Op::Redux { d, .. }
             | Op::ActiveMask { d } => f(*d),
@@ -144,7 +151,11 @@ impl Op {
                 d.iter().flatten().for_each(|r| f(*r))
             }
             Op::Atom { d, .. } | Op::Bar { d, .. } => d.iter().for_each(|r| f(*r)),
+            Op::Memory { d, .. } | Op::Collective { d, .. } => {
+                d.iter().filter_map(|(_, r)| *r).for_each(f);
+            }
             Op::St { .. }
+            | Op::ClusterBarrier { .. }
             | Op::Fence
             | Op::Call { .. }
             | Op::BarWarp { .. }

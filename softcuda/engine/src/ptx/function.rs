@@ -8,7 +8,10 @@ use super::lexer::Kind;
 use super::module::Scope;
 use super::{MAX_MODULE_REGS, MAX_REGS};
 use crate::error::PtxError;
-use crate::ir::{Block, BlockId, Class, Formal, Function, Guard, Inst, Op, Reg, Space, Symbol, Term, Ty};
+use crate::ir::{
+    Addr, Base, Block, BlockId, Class, Formal, Function, Guard, Inst, Op, Opd, Order, Reg, Space, Symbol,
+    Term, Ty,
+};
 use std::collections::HashMap;
 
 /// A label that is used is known by this bit and its number until the function has been read.
@@ -52,14 +55,22 @@ pub struct Body<'s, 'a> {
     pub line: u32,
     /// Sizes of parameter symbols, for bounds of constant offsets.
     pub sizes: HashMap<Symbol, u32>,
+    /// Results in registers, and where the caller looks for them.
+    register_results: Vec<(Reg, Ty, Symbol)>,
+}
+
+/// A formal parameter or result by name.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub name: &'a str,
+    pub symbol: Symbol,
+    pub size: u32,
+    /// `.reg`: it is a register of this type inside of the function.
+    pub register: Option<Ty>,
 }
 
 /// Reads a body from its `{` on.
-pub fn body<'a>(
-    module: &mut Scope<'a>,
-    f: Function,
-    formals: Vec<(&'a str, Symbol, u32)>,
-) -> Result<Function> {
+pub fn body<'a>(module: &mut Scope<'a>, f: Function, formals: Vec<Named<'a>>) -> Result<Function> {
     let mut b = Body {
         module,
         f,
@@ -71,17 +82,17 @@ pub fn body<'a>(
         guard: None,
         line: 0,
         sizes: HashMap::new(),
+        register_results: Vec::new(),
     };
-    for (name, symbol, size) in formals {
-        b.sizes.insert(symbol, size);
-        b.braces[0].names.insert(name, Name::Symbol(symbol));
+    for formal in formals {
+        b.formal(&formal);
     }
     b.module.cursor.want(b'{')?;
     while !b.open.is_empty() {
         b.statement()?;
     }
     let end = if b.f.kernel { Term::Exit } else { Term::Ret };
-    b.close(end);
+    b.end(end);
     b.resolve_labels()?;
     Ok(b.f)
 }
@@ -127,7 +138,39 @@ impl<'a> Body<'_, 'a> {
             let (then, other) = (self.ahead(1), self.ahead(2));
             self.close(Term::Branch { guard, then, other });
         }
+        self.end(term);
+    }
+
+    /// Ends the current block with the end of the function: results that are registers go to their places.
+    fn end(&mut self, term: Term) {
+        if term == Term::Ret {
+            for (r, ty, symbol) in self.register_results.clone() {
+                let addr = Addr { space: Space::Param, base: Base::Sym(symbol), offset: 0 };
+                let a = vec![Opd::Reg(r)];
+                // The guard, if any, is that of the way here.
+                let op = Op::St { ty, order: Order::Weak, a, addr };
+                self.current.push(Inst { guard: None, line: self.line, op });
+            }
+        }
         self.close(term);
+    }
+
+    /// Makes a parameter or result known; one in a register is read at the beginning, or written at the end.
+    fn formal(&mut self, formal: &Named<'a>) {
+        let Named { name, symbol, size, register } = *formal;
+        self.sizes.insert(symbol, size);
+        let Some(ty) = register else {
+            self.braces[0].names.insert(name, Name::Symbol(symbol));
+            return;
+        };
+        let r = self.temp(ty.class());
+        self.braces[0].names.insert(name, Name::Reg(r, ty));
+        if matches!(symbol, Symbol::Ret(_)) {
+            self.register_results.push((r, ty, symbol));
+            return;
+        }
+        let addr = Addr { space: Space::Param, base: Base::Sym(symbol), offset: 0 };
+        self.push(Op::Ld { ty, order: Order::Weak, d: vec![Some(r)], addr });
     }
 
     pub fn label(&mut self, name: &'a str) -> BlockId {

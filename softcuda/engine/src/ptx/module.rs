@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, Result};
 use super::data::{self, Linkage};
-use super::function;
+use super::function::{self, Named};
 use super::lexer::{Kind, lex};
 use super::{MAX_FRAME, MAX_KERNEL_PARAMETERS};
 use crate::error::PtxError;
@@ -254,6 +254,13 @@ impl<'a> Scope<'a> {
             match self.cursor.dot()? {
                 "maxntid" => f.max_threads = Some(self.three()?),
                 "reqntid" => f.required_threads = Some(self.three()?),
+                "reqnctapercluster" => f.required_cluster = Some(self.three()?),
+                "explicitcluster" => {
+                    f.required_cluster.get_or_insert([0; 3]);
+                }
+                "maxclusterrank" => {
+                    self.cursor.integer()?;
+                }
                 "minnctapersm" | "maxnctapersm" | "maxnreg" | "abi_preserve" | "abi_preserve_control" => {
                     self.cursor.integer()?;
                 }
@@ -282,18 +289,15 @@ impl<'a> Scope<'a> {
     }
 
     /// `( .param .align 8 .b8 name[16], .param .u32 name, … )`.
-    fn formals(
-        &mut self,
-        names: &mut Vec<(&'a str, Symbol, u32)>,
-        make: fn(u32) -> Symbol,
-    ) -> Result<Vec<Formal>> {
+    fn formals(&mut self, names: &mut Vec<Named<'a>>, make: fn(u32) -> Symbol) -> Result<Vec<Formal>> {
         self.cursor.want(b'(')?;
         let mut out = Vec::new();
         let mut offset = 0u64;
         while !self.cursor.is(b')') {
             let line = self.cursor.line();
-            if !self.cursor.eat_dot("param") {
-                return self.cursor.expected("`.param` (parameters in registers are not supported)");
+            let register = self.cursor.eat_dot("reg");
+            if !register && !self.cursor.eat_dot("param") {
+                return self.cursor.expected("`.param` or `.reg`");
             }
             let head = data::head(&mut self.cursor)?;
             let (name, size) = if self.cursor.peek().kind == Kind::Ident {
@@ -309,7 +313,8 @@ impl<'a> Scope<'a> {
             if offset + size > MAX_FRAME {
                 return Err(PtxError::new(line, "parameters are too large"));
             }
-            names.push((name, make(offset as u32), size as u32));
+            let register = register.then_some(head.ty);
+            names.push(Named { name, symbol: make(offset as u32), size: size as u32, register });
             out.push(Formal { offset: offset as u32, size: size as u32, align });
             offset += size;
             if !self.cursor.eat(b',') {

@@ -3,7 +3,7 @@
 use super::cursor::Result;
 use super::function::{Body, Name};
 use super::lexer::{Kind, Number};
-use crate::ir::{Addr, Base, Class, IntUnary, Op, Opd, Reg, Space, Sreg, Symbol, Ty};
+use crate::ir::{Addr, Base, Class, IntOp, IntUnary, Op, Opd, Pure, Reg, Space, Sreg, Symbol, Ty};
 
 /// The bits of a literal in an instruction of type `ty`.
 fn literal(ty: Ty, n: Number) -> u64 {
@@ -34,14 +34,13 @@ fn special(name: &str, part: Option<&str>) -> Option<Sreg> {
         ("%ntid", Some(a)) => Sreg::Ntid(a),
         ("%ctaid", Some(a)) => Sreg::Ctaid(a),
         ("%nctaid", Some(a)) => Sreg::Nctaid(a),
-        // Without clusters each block is its own cluster of one.
-        ("%clusterid", Some(a)) => Sreg::Ctaid(a),
-        ("%nclusterid", Some(a)) => Sreg::Nctaid(a),
-        ("%cluster_ctaid", Some(_)) => Sreg::Zero,
-        ("%cluster_nctaid", Some(_)) => Sreg::One,
-        ("%cluster_ctarank", None) => Sreg::Zero,
-        ("%cluster_nctarank", None) => Sreg::One,
-        ("%is_explicit_cluster", None) => Sreg::Zero,
+        ("%clusterid", Some(a)) => Sreg::ClusterId(a),
+        ("%nclusterid", Some(a)) => Sreg::NClusterId(a),
+        ("%cluster_ctaid", Some(a)) => Sreg::ClusterCtaId(a),
+        ("%cluster_nctaid", Some(a)) => Sreg::ClusterNCtaId(a),
+        ("%cluster_ctarank", None) => Sreg::ClusterCtaRank,
+        ("%cluster_nctarank", None) => Sreg::ClusterNCtaRank,
+        ("%is_explicit_cluster", None) => Sreg::IsExplicitCluster,
         ("%laneid", None) => Sreg::LaneId,
         ("%warpid", None) => Sreg::WarpId,
         ("%nwarpid", None) => Sreg::NWarpId,
@@ -64,6 +63,14 @@ fn special(name: &str, part: Option<&str>) -> Option<Sreg> {
         // How cooperative groups find the barrier of the grid.
         ("%envreg1", None) => Sreg::WorkspaceHi,
         ("%envreg2", None) => Sreg::WorkspaceLo,
+        // Nobody counts events, and the other environment registers belong to the driver.
+        ("%pm0" | "%pm1" | "%pm2" | "%pm3" | "%pm4" | "%pm5" | "%pm6" | "%pm7", None) => Sreg::Zero,
+        ("%aggr_smem_size", None) => Sreg::TotalSmemSize,
+        (name, None)
+            if name.strip_prefix("%envreg").is_some_and(|n| n.parse::<u8>().is_ok_and(|n| n < 32)) =>
+        {
+            Sreg::Zero
+        }
         ("WARP_SZ", None) => Sreg::WarpSize,
         _ => return None,
     })
@@ -159,7 +166,21 @@ impl<'a> Body<'_, 'a> {
         self.module.cursor.want(b'[')?;
         let a = self.bare_address(space, size)?;
         self.module.cursor.want(b']')?;
-        Ok(a)
+        if space == Space::Cluster { self.cluster_address(a) } else { Ok(a) }
+    }
+
+    /// A `.shared::cluster` address as a generic one. Variables are the block's own.
+    fn cluster_address(&mut self, a: Addr) -> Result<Addr> {
+        let register = match a.base {
+            Base::Sym(_) => return Ok(Addr { space: Space::Shared, ..a }),
+            Base::Reg(r) => Opd::Reg(r),
+            Base::None => Opd::Imm(0),
+        };
+        let sum = self.int(IntOp::Add, Ty::U32, register, Opd::Imm(a.offset as u64));
+        let d = self.temp(Class::I64);
+        let a = vec![(Ty::U32, sum)];
+        self.push(Op::Pure { f: Pure::ClusterToGeneric, detail: 0, ty: Ty::U64, d, a });
+        Ok(Addr { space: Space::Generic, base: Base::Reg(d), offset: 0 })
     }
 
     /// What stands between the brackets.

@@ -134,6 +134,7 @@ impl Running {
             joined: 0,
             id,
             post: Post::default(),
+            cluster_phase: 0,
         };
         let own = variant.mode.fibers();
         let lane = |i: u32| thread(i, i / 32 * 64 + i % 32, if own { i } else { 0 });
@@ -174,7 +175,7 @@ impl Running {
 
     /// Makes it block `ctaid`, ready to begin.
     pub fn begin(&mut self, ctaid: [u32; 3]) {
-        self.context.ctaid = ctaid;
+        self.context.place(ctaid);
         let r = &mut *self.rest;
         r.alive = self.context.threads;
         r.idle = 0;
@@ -394,6 +395,9 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
             let (w, lanes) = r.lanes(t);
             r.alive -= lanes.count_ones();
             r.idle = 0;
+            if let Some(c) = &(*(*t).block).member.cluster {
+                c.ended(lanes.count_ones());
+            }
             r.warps[w].alive &= !lanes;
             r.warps[w].run &= !bit_of(t);
             if r.alive > 0 {

@@ -31,6 +31,8 @@ pub struct Thread {
     pub id: u32,
     /// What it waits with at a warp operation; see [`super::warp`].
     pub post: super::warp::Post,
+    /// The phase of the cluster's barrier that it has arrived in.
+    pub cluster_phase: u32,
 }
 
 /// What the threads of a block share, as far as generated code reads it.
@@ -51,6 +53,15 @@ pub struct Block {
     pub ntid: [u32; 3],
     pub ctaid: [u32; 3],
     pub nctaid: [u32; 3],
+    /// Which cluster, of how many; where in it, and its size.
+    pub clusterid: [u32; 3],
+    pub nclusterid: [u32; 3],
+    pub cluster_ctaid: [u32; 3],
+    pub cluster_nctaid: [u32; 3],
+    pub cluster_ctarank: u32,
+    pub cluster_nctarank: u32,
+    /// The launch said that there are clusters.
+    pub explicit_cluster: u32,
     pub threads: u32,
     pub dynamic_shared: u32,
     pub total_shared: u32,
@@ -59,6 +70,23 @@ pub struct Block {
     pub grid_id: u64,
     /// Address of the workspace of a cooperative grid, else 0.
     pub workspace: u64,
+    /// Not read by generated code: the block's place in its cluster.
+    pub member: super::cluster::Member,
     /// Not read by generated code: the rest of the block.
     pub rest: *mut super::block::Rest,
+}
+
+impl Block {
+    /// Makes it block `ctaid` of its grid.
+    pub fn place(&mut self, ctaid: [u32; 3]) {
+        let size = self.cluster_nctaid;
+        self.ctaid = ctaid;
+        self.clusterid = std::array::from_fn(|i| ctaid[i] / size[i]);
+        self.nclusterid = std::array::from_fn(|i| self.nctaid[i] / size[i]);
+        let place: [u32; 3] = std::array::from_fn(|i| ctaid[i] % size[i]);
+        self.cluster_ctaid = place;
+        self.cluster_ctarank = place[0] + size[0] * (place[1] + size[1] * place[2]);
+        self.cluster_nctarank = size.iter().product();
+        self.member.rank = self.cluster_ctarank;
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::block::{self, fail, grid_of};
 use super::context::Thread;
-use super::{math, parting, print, warp};
+use super::{access, cluster, math, parting, print, pure, warp};
 use crate::error::FaultKind;
 use crate::loaded::function_index;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -14,9 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub enum Helper {
     SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
     Clock, GlobalTimer, RoundedF32, RoundedF64, F64ToF32, IntToF64, IntToF32, HalfToF32, F64ToHalf, Half, AtomHalf,
-    Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns, Texture,
+    Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns, Texture, Pure, Memory, ClusterBarrier,
 }
-const COUNT: usize = Helper::Texture as usize + 1;
+const COUNT: usize = Helper::ClusterBarrier as usize + 1;
 
 /// Operations of the float helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,9 @@ pub fn table() -> *const usize {
             dot_product as *const () as usize,
             fns as *const () as usize,
             super::texture::operation as *const () as usize,
+            pure::call as *const () as usize,
+            access::call as *const () as usize,
+            cluster::barrier as *const () as usize,
         ]
     });
     TABLE.as_ptr()

@@ -1,8 +1,10 @@
 //! Floating-point operations that generated code leaves to the run time: other roundings, 16-bit floats, transcendentals.
 
 use super::helpers::FloatKind;
+use super::small_float::{self, Rounding, odd_sum};
 use half::{bf16, f16};
 use std::arch::asm;
+use std::cmp::Ordering;
 
 /// The rounding bits of MXCSR, with all exceptions masked.
 fn mxcsr(round: u32) -> u32 {
@@ -97,10 +99,19 @@ fn adjust<T: Copy>(near: T, back: f64, exact: f64, round: u32, up: fn(T) -> T, d
     }
 }
 
+/// The rounding of [`int_to_f64`] that keeps a trace of what was cut off in the last bit: for one more rounding.
+pub const TO_ODD: u32 = 4;
+
 /// A 64-bit integer to f64; bit 0 of `kind` is "signed", the rest the rounding.
 pub extern "C" fn int_to_f64(a: u64, kind: u32) -> f64 {
     let wide = if kind & 1 == 1 { i128::from(a as i64) } else { i128::from(a) };
     let near = wide as f64;
+    let even = near.to_bits() & 1 == 0;
+    match (near as i128).cmp(&wide) {
+        Ordering::Less if kind >> 1 == TO_ODD && even => return near.next_up(),
+        Ordering::Greater if kind >> 1 == TO_ODD && even => return near.next_down(),
+        _ => {}
+    }
     match direction(near as i128, wide, kind >> 1) {
         1 => near.next_up(),
         -1 => near.next_down(),
@@ -136,42 +147,8 @@ pub extern "C" fn half_to_f32(bits: u32, kind: u32) -> f32 {
 
 /// f64 to the bits of a 16-bit float, rounded once.
 pub extern "C" fn f64_to_half(a: f64, kind: u32, round: u32) -> u32 {
-    let step = |up: bool, f16_kind: bool| {
-        move |h: u16| {
-            // Neighbours in value order: magnitudes of one sign are in bit order.
-            let negative = h & 0x8000 != 0;
-            match (h & 0x7fff, up == negative) {
-                (0, _) => 1 | if up { 0 } else { 0x8000 },
-                (_, true) => h - 1,
-                (m, false) if m >= if f16_kind { 0x7c00 } else { 0x7f80 } => h,
-                _ => h + 1,
-            }
-        }
-    };
-    let f16_kind = kind < 2;
-    let (near, back) = if f16_kind {
-        let h = f16::from_f64(a);
-        (h.to_bits(), h.to_f64())
-    } else {
-        let h = bf16::from_f64(a);
-        (h.to_bits(), h.to_f64())
-    };
-    let (want_up, want_down) = match round {
-        1 => (false, true),
-        2 => (true, false),
-        3 => (a < 0.0, a > 0.0),
-        _ => (false, false),
-    };
-    let bits = if a.is_nan() || back == a {
-        near
-    } else if want_up && back < a {
-        step(true, f16_kind)(near)
-    } else if want_down && back > a {
-        step(false, f16_kind)(near)
-    } else {
-        near
-    };
-    u32::from(bits)
+    let format = if kind < 2 { small_float::F16 } else { small_float::BF16 };
+    format.encode(a, Rounding::from_number(round & 3), false)
 }
 
 pub extern "C" fn sin(x: f32) -> f32 {
@@ -216,22 +193,22 @@ pub extern "C" fn half_op(flags: u32, a: u32, b: u32, c: u32) -> u32 {
     let kind = flags & 0xff;
     let ty = flags >> 8 & 0xff;
     let one = |a: u32, b: u32, c: u32| -> u32 {
+        let ftz = flags >> 19 & 1 == 1;
         let sign = match kind {
-            k if k == FloatKind::Neg as u32 => Some((a ^ 0x8000) & 0xffff),
-            k if k == FloatKind::Abs as u32 => Some(a & 0x7fff),
+            k if k == FloatKind::Neg as u32 => Some(flushed((a ^ 0x8000) & 0xffff, ty, ftz)),
+            k if k == FloatKind::Abs as u32 => Some(flushed(a & 0x7fff, ty, ftz)),
             _ => None,
         };
         if let Some(bits) = sign {
             return bits;
         }
-        // Sums and products of two 11-bit numbers are exact or harmlessly rounded in f64.
-        let ftz = flags >> 19 & 1 == 1;
+        // Products of two such numbers are exact in f64; sums may not be, and are rounded to odd.
         let [x, y, z] = [a, b, c].map(|v| f64::from(half_to_f32(flushed(v & 0xffff, ty, ftz), ty)));
         let mut v = match kind {
-            k if k == FloatKind::Add as u32 => x + y,
-            k if k == FloatKind::Sub as u32 => x - y,
+            k if k == FloatKind::Add as u32 => odd_sum(x, y),
+            k if k == FloatKind::Sub as u32 => odd_sum(x, -y),
             k if k == FloatKind::Mul as u32 => x * y,
-            k if k == FloatKind::Fma as u32 => x.mul_add(y, z),
+            k if k == FloatKind::Fma as u32 => odd_sum(x * y, z),
             k if k == FloatKind::Min as u32 => minimum(x, y, false, flags >> 17 & 1 == 1),
             k if k == FloatKind::Max as u32 => minimum(x, y, true, flags >> 17 & 1 == 1),
             k if k == FloatKind::Ex2 as u32 => x.exp2(),

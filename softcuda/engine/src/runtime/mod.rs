@@ -1,11 +1,18 @@
 //! The run time under generated code: stacks, the threads of a block, barriers and warp operations, helpers, printing.
 
+pub mod access;
 pub mod block;
+pub mod cluster;
+pub mod collective;
 pub mod context;
 pub mod helpers;
 pub mod math;
+pub mod mbarrier;
+pub mod mma;
 pub mod parting;
 pub mod print;
+pub mod pure;
+pub mod small_float;
 pub mod stack;
 pub mod texture;
 pub mod warp;

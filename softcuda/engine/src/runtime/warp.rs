@@ -2,13 +2,14 @@
 //! computes for all, so that no lane's post is overwritten before it was read.
 
 use super::block::{Rest, give_way};
+use super::collective::Window;
 use super::context::Thread;
 use std::mem::offset_of;
 
 /// What an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
-pub enum Kind { Shfl, Vote, Match, Redux, Active, Elect, Sync }
+pub enum Kind { Shfl, Vote, Match, Redux, Active, Elect, Sync, Collective }
 
 /// In place of a mask: whoever is there takes part.
 pub const WHOEVER: u64 = 1 << 32;
@@ -173,6 +174,9 @@ fn compute(r: &mut Rest, w: usize, lanes: u32, code: u32) {
         }
         return;
     }
+    if kind == Kind::Collective as u32 {
+        return collective(t, lanes, detail);
+    }
     if kind == Kind::Match as u32 {
         return matching(t, lanes, detail != 0);
     }
@@ -190,6 +194,19 @@ fn compute(r: &mut Rest, w: usize, lanes: u32, code: u32) {
             let leader = lanes.trailing_zeros();
             t[l].post.result = u64::from(leader) | u64::from(leader == l as u32) << 32;
         }
+    }
+}
+
+/// An operation of all lanes on buffers: `a` of a post is the lane's buffer, `b` the operation's detail.
+fn collective(t: &mut [Thread], lanes: u32, f: u32) {
+    let buffers = std::array::from_fn(|l| (lanes >> l & 1 == 1).then(|| t[l].post.a as *mut u32));
+    let first = &t[lanes.trailing_zeros() as usize];
+    // SAFETY: the block of a thread that waits lives.
+    let block = unsafe { &*first.block };
+    let shared = Window { base: block.shared_base, size: u64::from(block.total_shared) };
+    let bad = super::collective::run(f, first.post.b, &buffers, shared);
+    for l in each(lanes) {
+        t[l].post.result = u64::from(bad >> l & 1);
     }
 }
 

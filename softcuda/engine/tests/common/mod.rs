@@ -38,7 +38,14 @@ impl Device {
     }
 
     pub fn run(&self, k: &Arc<Kernel>, grid: [u32; 3], block: [u32; 3], args: &[Arg]) -> Result<(), Fault> {
-        let launch = Launch { grid, block, dynamic_shared: 0, params: pack(k, args), cooperative: false };
+        let launch = Launch {
+            grid,
+            block,
+            dynamic_shared: 0,
+            params: pack(k, args),
+            cooperative: false,
+            ..Launch::default()
+        };
         self.engine.run(k, &launch)
     }
 }

@@ -193,11 +193,21 @@ impl Emit<'_> {
         let p = self.address(addr, ty.bytes(), Access::ReadWrite);
         let t = bits_type(ty.class());
         let old = match op {
-            AtomOp::Add if matches!(ty, Ty::F32 | Ty::F64) => self.update(p, t, |e, old| {
-                let f = e.bitcast(class_type(ty.class()), old);
-                let s = e.b.ins().fadd(f, x);
-                e.bitcast(t, s)
-            }),
+            AtomOp::Add if matches!(ty, Ty::F32 | Ty::F64) => {
+                let keeps = self.keeps_denormals(addr.space, p);
+                self.update(p, t, |e, old| {
+                    let f = e.bitcast(class_type(ty.class()), old);
+                    let exact = e.b.ins().fadd(f, x);
+                    let (f, x) = (e.flush(ty, f, true), e.flush(ty, x, true));
+                    let s = e.b.ins().fadd(f, x);
+                    let s = e.flush(ty, s, true);
+                    let s = match keeps {
+                        Some(p) => e.b.ins().select(p, exact, s),
+                        None => s,
+                    };
+                    e.bitcast(t, s)
+                })
+            }
             AtomOp::Add if ty.float() => {
                 let kind = match ty {
                     Ty::F16 => 0,
@@ -236,6 +246,21 @@ impl Emit<'_> {
         if let Some(d) = d {
             let old = self.bitcast(class_type(ty.class()), old);
             self.set(ty, d, old);
+        }
+    }
+
+    /// Additions of f32 flush denormals in global memory and keep them in shared memory (PTX manual, `atom`): a predicate, or
+    /// `None` where it is always flushed.
+    fn keeps_denormals(&mut self, space: Space, p: Value) -> Option<Value> {
+        match space {
+            Space::Shared => Some(self.imm(types::I8, 1)),
+            Space::Generic => {
+                let base = self.shared_base();
+                let bytes = self.block_field(types::I64, offset_of!(BlockContext, shared_slots));
+                let offset = self.b.ins().isub(p, base);
+                Some(self.b.ins().icmp(IntCC::UnsignedLessThan, offset, bytes))
+            }
+            _ => None,
         }
     }
 

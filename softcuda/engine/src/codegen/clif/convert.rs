@@ -5,6 +5,7 @@ use super::float::{half_kind, round_number};
 use crate::ir::{Class, FloatMode, Opd, Reg, Round, Space, Ty};
 use crate::runtime::context::Block as BlockContext;
 use crate::runtime::helpers::Helper;
+use crate::runtime::math::TO_ODD;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use std::mem::offset_of;
@@ -69,8 +70,13 @@ impl Emit<'_> {
         let c = if from.bytes() < 4 { Class::I32 } else { from.class() };
         let x = self.fit(x, from.class(), c, from.signed());
         if !matches!(to, Ty::F32 | Ty::F64) {
-            // Exact in f64 as far as the result is finite.
-            let f = self.int_as_float(Ty::F64, from.signed(), x);
+            // 32 bits are exact in f64; of 64 the last bit must tell what was lost.
+            let f = if c == Class::I64 {
+                let kind = self.imm(types::I32, i64::from(from.signed()) | i64::from(TO_ODD) << 1);
+                self.helper(Helper::IntToF64, &[x, kind], Some(types::F64))
+            } else {
+                self.int_as_float(Ty::F64, from.signed(), x)
+            };
             let f = self.float_sat(Ty::F64, mode, f);
             return self.narrowed_half(to, f, mode.round);
         }
@@ -226,7 +232,7 @@ impl Emit<'_> {
             within(e, offset_of!(BlockContext, const_base), offset_of!(BlockContext, const_size))
         };
         let p = match space {
-            Space::Shared => shared(self),
+            Space::Shared | Space::Cluster => shared(self),
             Space::Local => local(self),
             Space::Const => constant(self),
             // Parameters are read by name; no generic address is one.

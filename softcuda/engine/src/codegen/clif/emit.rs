@@ -9,8 +9,8 @@ use crate::runtime::helpers::Helper;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::immediates::Imm64;
 use cranelift_codegen::ir::{
-    Block, BlockCall, ExternalName, GlobalValueData, InstBuilder, JumpTableData, MemFlagsData, SigRef, Type,
-    UserExternalName, Value, types,
+    Block, BlockCall, ExternalName, GlobalValueData, InstBuilder, JumpTableData, MemFlagsData, SigRef,
+    StackSlot, Type, UserExternalName, Value, types,
 };
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -36,6 +36,10 @@ pub struct Emit<'a> {
     pub frame: Value,
     pub line: u32,
     pub sigs: HashMap<(Vec<Type>, Option<Type>, CallConv), SigRef>,
+    /// See [`Emit::buffer`].
+    pub slot: Option<StackSlot>,
+    /// See [`Emit::buffer_of_lane`].
+    pub lane_slots: Option<StackSlot>,
     /// In a thread loop: where a thread that has ended goes.
     next_thread: Option<Block>,
     /// In a thread loop: `%tid.x`.
@@ -122,6 +126,8 @@ impl<'a> Emit<'a> {
             frame: p[3],
             line: f.line,
             sigs: HashMap::new(),
+            slot: None,
+            lane_slots: None,
             next_thread: None,
             tid_x: None,
             phase: Phase::Whole,
@@ -324,6 +330,11 @@ impl Emit<'_> {
         self.b.ins().load(t, flags(), self.block, offset as i32)
     }
 
+    /// Where the block's shared memory begins.
+    pub fn shared_base(&mut self) -> Value {
+        self.block_field(types::I64, offset_of!(BlockContext, shared_base))
+    }
+
     pub fn get(&mut self, r: Reg) -> Value {
         self.b.use_var(self.regs[r as usize])
     }
@@ -458,9 +469,19 @@ impl Emit<'_> {
             Sreg::GlobalTimer | Sreg::GlobalTimerLo | Sreg::GlobalTimerHi => {
                 return self.clock(Helper::GlobalTimer, s == Sreg::GlobalTimerHi);
             }
+            Sreg::ClusterId(a) => self.block_field(w, offset_of!(BlockContext, clusterid) + 4 * a as usize),
+            Sreg::NClusterId(a) => self.block_field(w, offset_of!(BlockContext, nclusterid) + 4 * a as usize),
+            Sreg::ClusterCtaId(a) => {
+                self.block_field(w, offset_of!(BlockContext, cluster_ctaid) + 4 * a as usize)
+            }
+            Sreg::ClusterNCtaId(a) => {
+                self.block_field(w, offset_of!(BlockContext, cluster_nctaid) + 4 * a as usize)
+            }
+            Sreg::ClusterCtaRank => self.block_field(w, offset_of!(BlockContext, cluster_ctarank)),
+            Sreg::ClusterNCtaRank => self.block_field(w, offset_of!(BlockContext, cluster_nctarank)),
+            Sreg::IsExplicitCluster => self.block_field(w, offset_of!(BlockContext, explicit_cluster)),
             Sreg::WarpSize => self.imm(w, 32),
             Sreg::Zero => self.imm(w, 0),
-            Sreg::One => self.imm(w, 1),
         };
         (v, Class::I32)
     }

@@ -140,6 +140,10 @@ impl Emit<'_> {
             Op::ActiveMask { d } => self.activemask(*d),
             Op::Elect { d, p, mask } => self.elect(*d, *p, mask),
             Op::BarWarp { mask } => self.bar_warp(mask),
+            Op::Pure { f, detail, ty, d, a } => self.pure(*f, *detail, *ty, *d, a),
+            Op::Memory { f, detail, size, d, addr, a } => self.memory(*f, (*detail, *size), d, addr, a),
+            Op::Collective { f, detail, d, a } => self.collective(*f, *detail, d, a),
+            Op::ClusterBarrier { wait } => self.cluster_barrier(*wait),
             // Nobody needs to sleep: the loop around it yields.
             Op::Nanosleep | Op::Nop => {}
             Op::Yield => {

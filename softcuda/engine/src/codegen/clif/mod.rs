@@ -11,6 +11,7 @@ mod emit;
 mod float;
 mod helper;
 mod int;
+mod outer;
 mod texture;
 mod vector;
 mod warp;

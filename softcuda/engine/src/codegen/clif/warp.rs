@@ -10,7 +10,7 @@ use std::mem::offset_of;
 
 impl Emit<'_> {
     /// `kind` with a detail; without a mask the threads that happen to be there take part.
-    fn warp(
+    pub fn warp(
         &mut self,
         kind: Kind,
         detail: u32,

@@ -1,7 +1,7 @@
 //! Moves and conversions.
 
-use super::{Mods, float};
-use crate::ir::{Class, IntOp, IntOp3, Op, Opd, Round, Space, Ty};
+use super::{Mods, float, narrow};
+use crate::ir::{Class, IntOp, IntOp3, Op, Opd, Pure, Round, Space, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -68,7 +68,9 @@ fn part(whole: Ty, count: usize) -> Option<Ty> {
 
 /// `cvt`, also to packed halves.
 pub fn cvt(b: &mut Body, mut m: Mods) -> Result<()> {
-    m.eat("pack");
+    if narrow::cvt(b, &mut m)? {
+        return Ok(());
+    }
     let to = m.ty(b)?;
     let from = m.ty(b)?;
     let given = m.round();
@@ -104,6 +106,7 @@ pub fn cvt(b: &mut Body, mut m: Mods) -> Result<()> {
 
 /// `szext.mode.type d, a, b`: zero or sign extend from bit `b`: the same as `bfe` from position 0.
 pub fn szext(b: &mut Body, mut m: Mods) -> Result<()> {
+    let wrap = m.eat("wrap");
     m.eat("clamp");
     let ty = m.ty(b)?;
     m.end(b)?;
@@ -117,7 +120,8 @@ pub fn szext(b: &mut Body, mut m: Mods) -> Result<()> {
     let len = b.source(Ty::U32)?;
     // `bfe` looks at 8 bits of a length, this instruction at all of them.
     let clamped = b.temp(Class::I32);
-    b.push(Op::Int { op: IntOp::Min, ty: Ty::U32, d: clamped, a: len, b: Opd::Imm(32) });
+    let (op, limit) = if wrap { (IntOp::And, 31) } else { (IntOp::Min, 32) };
+    b.push(Op::Int { op, ty: Ty::U32, d: clamped, a: len, b: Opd::Imm(limit) });
     b.push(Op::Int3 { op: IntOp3::Bfe, ty, d, a, b: Opd::Imm(0), c: Opd::Reg(clamped) });
     Ok(())
 }
@@ -127,6 +131,7 @@ fn space(m: &mut Mods) -> Option<Space> {
         ("global", Space::Global),
         ("shared", Space::Shared),
         ("shared::cta", Space::Shared),
+        ("shared::cluster", Space::Cluster),
         ("local", Space::Local),
         ("const", Space::Const),
         ("param", Space::Param),
@@ -146,6 +151,12 @@ pub fn cvta(b: &mut Body, mut m: Mods) -> Result<()> {
     let d = b.dest(ty.class())?;
     b.comma()?;
     let a = b.source(ty)?;
+    if space == Space::Cluster {
+        let (f, from) =
+            if to_space { (Pure::GenericToCluster, Ty::U64) } else { (Pure::ClusterToGeneric, Ty::U32) };
+        b.push(Op::Pure { f, detail: 0, ty: Ty::U64, d, a: vec![(from, a)] });
+        return Ok(());
+    }
     b.push(Op::Cvta { to_space, space, d, a });
     Ok(())
 }
@@ -156,6 +167,10 @@ pub fn isspacep(b: &mut Body, mut m: Mods) -> Result<()> {
     let d = b.dest(Class::Pred)?;
     b.comma()?;
     let a = b.source(Ty::U64)?;
+    if space == Space::Cluster {
+        b.push(Op::Pure { f: Pure::IsCluster, detail: 0, ty: Ty::Pred, d, a: vec![(Ty::U64, a)] });
+        return Ok(());
+    }
     b.push(Op::Isspacep { space, d, a });
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Floating point, comparisons and selections.
 
 use super::Mods;
-use crate::ir::{BoolOp, Class, Cmp, FloatMode, FloatOp, FloatUnary, Op, Opd, Round, TestOp, Ty};
+use super::build::PLAIN;
+use crate::ir::{BoolOp, Class, Cmp, FloatMode, FloatOp, FloatUnary, IntOp, Op, Opd, Round, TestOp, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -35,6 +36,9 @@ pub fn arithmetic(b: &mut Body, mut m: Mods, ty: Ty) -> Result<()> {
         m.eat("full");
     }
     let mode = mode(&mut m);
+    let extreme = matches!(op, FloatOp::Min | FloatOp::Max);
+    let xorsign = extreme && m.eat("xorsign");
+    let magnitudes = extreme && m.eat("abs");
     m.end(b)?;
     let div16 = op == FloatOp::Div && !matches!(ty, Ty::F32 | Ty::F64);
     if div16 || mode.relu || !directed_needs_wide(&mode, ty) {
@@ -45,8 +49,53 @@ pub fn arithmetic(b: &mut Body, mut m: Mods, ty: Ty) -> Result<()> {
     let x = b.source(ty)?;
     b.comma()?;
     let y = b.source(ty)?;
-    b.push(Op::Float { op, ty, mode, d, a: x, b: y });
+    if !extreme || !(xorsign || magnitudes || b.module.cursor.is(b',')) {
+        b.push(Op::Float { op, ty, mode, d, a: x, b: y });
+        return Ok(());
+    }
+    let mut v = vec![x, y];
+    while b.module.cursor.eat(b',') {
+        v.push(b.source(ty)?);
+    }
+    if v.len() > 3 || xorsign && v.len() > 2 {
+        return m.unsupported(b);
+    }
+    let result = extreme_of(b, op, ty, mode, &v, magnitudes);
+    if xorsign {
+        with_product_sign(b, ty, d, result, x, y);
+    } else {
+        b.mov(ty, d, result);
+    }
     Ok(())
+}
+
+/// The least or greatest of two or three numbers, or of their magnitudes.
+fn extreme_of(b: &mut Body, op: FloatOp, ty: Ty, mode: FloatMode, v: &[Opd], magnitudes: bool) -> Opd {
+    let mut all = v.to_vec();
+    if magnitudes {
+        for x in &mut all {
+            let d = b.temp(ty.class());
+            b.push(Op::FloatUnary { op: FloatUnary::Abs, ty, mode: PLAIN, d, a: *x });
+            *x = Opd::Reg(d);
+        }
+    }
+    let mut best = all[0];
+    for x in &all[1..] {
+        best = b.float(op, ty, mode, best, *x);
+    }
+    best
+}
+
+/// `.xorsign`: the magnitude of `v` with the sign that `x · y` has.
+fn with_product_sign(b: &mut Body, ty: Ty, d: u32, v: Opd, x: Opd, y: Opd) {
+    let (bits, mask) = match ty {
+        Ty::F16 | Ty::Bf16 => (Ty::B16, 0x8000),
+        Ty::F16x2 | Ty::Bf16x2 => (Ty::B32, 0x8000_8000),
+        _ => (Ty::B32, 0x8000_0000),
+    };
+    let sign = b.int(IntOp::Xor, bits, x, y);
+    let sign = b.int(IntOp::And, bits, sign, Opd::Imm(mask));
+    b.push(Op::Int { op: IntOp::Or, ty: bits, d, a: v, b: sign });
 }
 
 pub fn fma(b: &mut Body, mut m: Mods) -> Result<()> {
@@ -151,7 +200,7 @@ pub fn testp(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
-fn comparison(m: &mut Mods) -> Option<Cmp> {
+pub fn comparison(m: &mut Mods) -> Option<Cmp> {
     m.one_of(&[
         ("eq", Cmp::Eq),
         ("ne", Cmp::Ne),

@@ -1,7 +1,7 @@
 //! Integer arithmetic, logic and bit operations.
 
 use super::{Mods, float};
-use crate::ir::{CarryOp, Class, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, PrmtMode, Reg, Ty};
+use crate::ir::{BoolOp, CarryOp, Class, Cmp, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, PrmtMode, Reg, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -102,10 +102,10 @@ pub fn binary(b: &mut Body, mut m: Mods) -> Result<()> {
         "shl" => IntOp::Shl,
         "shr" => IntOp::Shr,
         _ => {
-            m.eat("clamp");
             if m.eat("wrap") {
-                return m.unsupported(b);
+                return wrapped_mask(b, m);
             }
+            m.eat("clamp");
             IntOp::Bmsk
         }
     };
@@ -121,6 +121,19 @@ pub fn binary(b: &mut Body, mut m: Mods) -> Result<()> {
         return m.unsupported(b);
     }
     int_op(b, &m, op, ty)
+}
+
+/// `bmsk.wrap`: position and length modulo 32.
+fn wrapped_mask(b: &mut Body, mut m: Mods) -> Result<()> {
+    let ty = m.ty(b)?;
+    m.end(b)?;
+    if ty != Ty::B32 {
+        return m.unsupported(b);
+    }
+    let (d, pos, len) = dab(b, ty)?;
+    let [pos, len] = [pos, len].map(|v| b.int(IntOp::And, Ty::U32, v, Opd::Imm(31)));
+    b.push(Op::Int { op: IntOp::Bmsk, ty, d, a: pos, b: len });
+    Ok(())
 }
 
 pub fn carry(b: &mut Body, mut m: Mods) -> Result<()> {
@@ -320,15 +333,37 @@ fn three(b: &mut Body, mut m: Mods, fits: fn(Ty) -> bool, op: IntOp3, bt: Ty, ct
 }
 
 fn lop3(b: &mut Body, mut m: Mods) -> Result<()> {
+    let with = m.one_of(&[("and", BoolOp::And), ("or", BoolOp::Or)]);
     let ty = m.ty(b)?;
     m.end(b)?;
     if ty != Ty::B32 {
         return m.unsupported(b);
     }
-    let (d, x, y, c) = dabc(b, ty, ty, ty)?;
+    let d = b.dest(ty.class())?;
+    let p = match with {
+        Some(_) if b.module.cursor.eat(b'|') => Some(b.dest(Class::Pred)?),
+        Some(_) => return b.module.cursor.expected("`|` and a predicate"),
+        None => None,
+    };
+    let mut v = [Opd::Imm(0); 3];
+    for x in &mut v {
+        b.comma()?;
+        *x = b.source(ty)?;
+    }
+    let [x, y, c] = v;
     b.comma()?;
     let lut = b.module.cursor.size(255)? as u8;
-    b.push(Op::Int3 { op: IntOp3::Lop3(lut), ty, d, a: x, b: y, c });
+    let op = IntOp3::Lop3(lut);
+    let (Some(p), Some(with)) = (p, with) else {
+        b.push(Op::Int3 { op, ty, d, a: x, b: y, c });
+        return Ok(());
+    };
+    // `p = (d != 0) op q`; `d` may be among the operands of nothing that follows.
+    b.comma()?;
+    let q = b.source(Ty::Pred)?;
+    b.push(Op::Int3 { op, ty, d, a: x, b: y, c });
+    let (zero, with) = (Opd::Imm(0), Some((with, q)));
+    b.push(Op::Setp { cmp: Cmp::Ne, ty, ftz: false, d: p, d2: None, a: Opd::Reg(d), b: zero, with });
     Ok(())
 }
 

@@ -1,15 +1,20 @@
 //! Loads, stores, atomics, fences.
 
-use super::Mods;
-use crate::ir::{Addr, AtomOp, Base, Class, Cmp, Guard, Op, Opd, Order, Space, Symbol, Ty};
+use super::warp::next_is_predicate;
+use super::{Mods, sync};
+use crate::ir::{
+    Addr, AtomOp, Base, BoolOp, Class, Cmp, Guard, IntUnary, MemoryFn, Op, Opd, Order, Space, Symbol, Ty,
+};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
+use crate::runtime::access::{LANES_F32, vector_operation};
 
 fn space(m: &mut Mods) -> Space {
     m.one_of(&[
         ("global", Space::Global),
         ("shared", Space::Shared),
         ("shared::cta", Space::Shared),
+        ("shared::cluster", Space::Cluster),
         ("local", Space::Local),
         ("const", Space::Const),
         ("param", Space::Param),
@@ -92,6 +97,11 @@ pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
     b.comma()?;
     let addr = b.address(space, ty.bytes() * n as u32)?;
     policy_operand(b, policy)?;
+    if ty == Ty::B128 && order != Order::Weak {
+        let d = vec![(ty, d[0])];
+        b.push(Op::Memory { f: MemoryFn::Load128, detail: 0, size: 16, d, addr, a: vec![] });
+        return Ok(());
+    }
     b.push(Op::Ld { ty, order, d, addr });
     Ok(())
 }
@@ -116,6 +126,11 @@ pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
         return b.error(format!("`{}` wants {n} values, {} are given", m.full(), a.len()));
     }
     policy_operand(b, policy)?;
+    if ty == Ty::B128 && order != Order::Weak {
+        let a = vec![(ty, a[0])];
+        b.push(Op::Memory { f: MemoryFn::Store128, detail: 0, size: 16, d: vec![], addr, a });
+        return Ok(());
+    }
     b.push(Op::St { ty, order, a, addr });
     Ok(())
 }
@@ -143,8 +158,15 @@ pub fn atomic(b: &mut Body, mut m: Mods) -> Result<()> {
     ];
     let Some(op) = m.one_of(&ops) else { return m.unsupported(b) };
     let policy = cache(&mut m, &mut Order::Weak);
+    let n = lanes(&mut m);
     let ty = m.ty(b)?;
     m.end(b)?;
+    if n > 1 {
+        return vector_atomic(b, &m, Vector { op, ty, n, space, returns: !red, policy });
+    }
+    if ty == Ty::B128 && matches!(op, AtomOp::Exch | AtomOp::Cas) && !red {
+        return wide_atomic(b, op == AtomOp::Cas, space, policy);
+    }
     let fits = match op {
         AtomOp::Add => ty.integer() && ty.bytes() >= 4 || ty.float(),
         AtomOp::Min | AtomOp::Max => ty.integer() && ty.bytes() >= 4,
@@ -174,8 +196,77 @@ pub fn atomic(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
+/// `atom.exch.b128` and `atom.cas.b128`.
+fn wide_atomic(b: &mut Body, compares: bool, space: Space, policy: bool) -> Result<()> {
+    let ty = Ty::B128;
+    let d = b.sink(ty.class())?;
+    b.comma()?;
+    let addr = b.address(space, ty.bytes())?;
+    b.comma()?;
+    let mut a = vec![(ty, b.source(ty)?)];
+    if compares {
+        b.comma()?;
+        a.push((ty, b.source(ty)?));
+    }
+    policy_operand(b, policy)?;
+    let f = if compares { MemoryFn::Compare128 } else { MemoryFn::Exchange128 };
+    b.push(Op::Memory { f, detail: 0, size: ty.bytes(), d: vec![(ty, d)], addr, a });
+    Ok(())
+}
+
+/// An atomic operation on each lane of a vector.
+struct Vector {
+    op: AtomOp,
+    ty: Ty,
+    n: usize,
+    space: Space,
+    returns: bool,
+    policy: bool,
+}
+
+/// `red.global.add.v4.f32` and its like (sm_90): in global memory, of f32 (`.add`) and 16-bit floats.
+fn vector_atomic(b: &mut Body, m: &Mods, v: Vector) -> Result<()> {
+    let Vector { op, ty, n, .. } = v;
+    let kind = match ty {
+        Ty::F16 => 0,
+        Ty::F16x2 => 1,
+        Ty::Bf16 => 2,
+        Ty::Bf16x2 => 3,
+        Ty::F32 if op == AtomOp::Add => LANES_F32,
+        _ => return m.unsupported(b),
+    };
+    let (Some(code), true) = (vector_operation(op), ty.bytes() * n as u32 <= 16) else {
+        return m.unsupported(b);
+    };
+    if !matches!(v.space, Space::Global | Space::Generic) {
+        return m.unsupported(b);
+    }
+    let mut d = Vec::new();
+    if v.returns {
+        d = b.list(|b| Ok((ty, b.sink(ty.class())?)))?;
+        b.comma()?;
+    }
+    let addr = b.address(v.space, ty.bytes() * n as u32)?;
+    b.comma()?;
+    let a = b.list(|b| Ok((ty, b.source(ty)?)))?;
+    policy_operand(b, v.policy)?;
+    if a.len() != n || (v.returns && d.len() != n) {
+        return b.error(format!("`{}` wants vectors of {n} elements", m.full()));
+    }
+    let detail = n as u32 | kind << 8 | code << 16;
+    b.push(Op::Memory { f: MemoryFn::VectorAtomic, detail, size: ty.bytes() * n as u32, d, addr, a });
+    Ok(())
+}
+
 /// All fences are full ones here.
 pub fn fence(b: &mut Body, mut m: Mods) -> Result<()> {
+    // Between proxies, and of barriers' initialisation: there is one memory.
+    if m.eat("proxy") && m.take(|w| w.starts_with("async") || w == "alias").is_none() {
+        return m.unsupported(b);
+    }
+    m.eat("mbarrier_init");
+    m.eat("global");
+    m.take(|w| w.starts_with("shared"));
     m.one_of(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);
     m.one_of(&[("cta", ()), ("gl", ()), ("sys", ()), ("gpu", ()), ("cluster", ())]);
     m.end(b)?;
@@ -195,7 +286,11 @@ pub fn hint(b: &mut Body, mut m: Mods) -> Result<()> {
 
 /// `cp.async`: the copy is made at once, and what waits for it finds it done.
 pub fn copy_async(b: &mut Body, mut m: Mods) -> Result<()> {
-    if !m.eat("async") || m.eat("bulk") || m.eat("mbarrier") {
+    if m.has("async") && m.has("mbarrier") && !m.has("bulk") {
+        m.eat("async");
+        return sync::arrive_of_copies(b, m);
+    }
+    if !m.eat("async") || m.eat("bulk") {
         return m.unsupported(b);
     }
     if m.eat("commit_group") || m.eat("wait_all") {
@@ -231,7 +326,7 @@ pub fn copy_async(b: &mut Body, mut m: Mods) -> Result<()> {
     };
     let mut rest = Vec::new();
     while b.module.cursor.eat(b',') {
-        rest.push(b.source(Ty::U64)?);
+        rest.push(if next_is_predicate(b) { ignored(b, size)? } else { b.source(Ty::U64)? });
     }
     // With a cache policy that is the last operand; what is before it is the number of bytes to copy.
     if policy {
@@ -248,31 +343,35 @@ pub fn copy_async(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
+/// The `ignore-src` predicate as a number of bytes to copy.
+fn ignored(b: &mut Body, size: u32) -> Result<Opd> {
+    let p = b.source(Ty::Pred)?;
+    let d = b.temp(Class::I64);
+    b.push(Op::Selp { ty: Ty::U64, d, a: Opd::Imm(0), b: Opd::Imm(u64::from(size)), p });
+    Ok(Opd::Reg(d))
+}
+
 /// A copy of the first `valid` bytes, a multiple of 4; the rest becomes zero.
 fn partial_copy(b: &mut Body, to: Addr, from: Addr, valid: Opd, size: u32) -> Result<()> {
-    if b.guard.is_some() {
-        return b.error("a guarded `cp.async` with a variable source size is not supported");
-    }
+    let outer = b.guard;
+    // What the instruction's own guard says holds for each load too.
+    let with = outer.map(|g| {
+        let p = Opd::Reg(g.reg);
+        (BoolOp::And, if g.negated { b.int1(IntUnary::Not, Ty::Pred, p) } else { p })
+    });
+    b.guard = None;
     for at in (0..size).step_by(4) {
         let (p, v) = (b.temp(Class::Pred), b.temp(Class::I32));
         b.push(Op::Mov { ty: Ty::B32, d: v, a: Opd::Imm(0) });
         let n = Opd::Imm(u64::from(at));
-        b.push(Op::Setp {
-            cmp: Cmp::Gt,
-            ty: Ty::U32,
-            ftz: false,
-            d: p,
-            d2: None,
-            a: valid,
-            b: n,
-            with: None,
-        });
+        b.push(Op::Setp { cmp: Cmp::Gt, ty: Ty::U32, ftz: false, d: p, d2: None, a: valid, b: n, with });
         b.guard = Some(Guard { reg: p, negated: false });
         let addr = Addr { offset: from.offset + i64::from(at), ..from };
         b.push(Op::Ld { ty: Ty::B32, order: Order::Weak, d: vec![Some(v)], addr });
-        b.guard = None;
+        b.guard = outer;
         let addr = Addr { offset: to.offset + i64::from(at), ..to };
         b.push(Op::St { ty: Ty::B32, order: Order::Weak, a: vec![Opd::Reg(v)], addr });
+        b.guard = None;
     }
     Ok(())
 }

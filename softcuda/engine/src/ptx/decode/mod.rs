@@ -1,12 +1,20 @@
 //! Opcodes and their modifiers to operations.
 
+mod build;
 mod control;
 mod convert;
 mod float;
 mod int;
+mod matrix;
 mod memory;
+mod mixed;
+mod narrow;
+mod simd;
+mod sync;
 mod texture;
+mod video;
 mod warp;
+mod wmma;
 
 use super::cursor::Result;
 use super::function::Body;
@@ -39,6 +47,17 @@ impl<'a> Mods<'a> {
         found.is_some()
     }
 
+    /// Whether a modifier is there and not taken yet.
+    pub fn has(&self, word: &str) -> bool {
+        self.left.contains(&word)
+    }
+
+    /// Whether the first type of the opcode is none of these.
+    pub fn first_type_is_not<T>(&self, names: &[(&str, T)]) -> bool {
+        let is = |w: &str| names.iter().any(|(n, _)| *n == w);
+        self.all.iter().find(|w| is(w) || Ty::parse(w).is_some()).is_some_and(|w| !is(w))
+    }
+
     /// Takes the first of these that is there.
     pub fn one_of<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
         choices.iter().find(|(w, _)| self.eat(w)).map(|(_, t)| *t)
@@ -50,6 +69,11 @@ impl<'a> Mods<'a> {
             return b.error(format!("`{}` has no type", self.full()));
         };
         Ok(Ty::parse(self.left.remove(i)).unwrap_or(Ty::B32))
+    }
+
+    /// All modifiers as written.
+    pub fn all(&self) -> &[&'a str] {
+        &self.all
     }
 
     /// Takes any word that satisfies `f`.
@@ -90,6 +114,8 @@ impl<'a> Mods<'a> {
 /// Reads one instruction up to its `;`.
 pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
     match m.name {
+        "add" | "sub" | "mul" | "fma" | "min" | "max" | "neg" if simd::is(&m) => simd::instruction(b, m),
+        "add" | "sub" | "fma" if mixed::is(&m) => mixed::instruction(b, m),
         "add" | "sub" | "mul" | "div" | "min" | "max" => int::arithmetic(b, m),
         "addc" | "subc" | "madc" => int::carry(b, m),
         "mad" => int::mad(b, m),
@@ -107,6 +133,7 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "set" => float::set(b, m),
         "selp" => float::selp(b, m),
         "slct" => float::slct(b, m),
+        "cvt" if m.has("pack") => narrow::pack(b, m),
         "cvt" => convert::cvt(b, m),
         "mov" => convert::mov(b, m),
         "szext" => convert::szext(b, m),
@@ -130,8 +157,8 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "call" => control::call(b, m),
         "ret" | "exit" => control::leave(b, m),
         "trap" => plain(b, &m, Op::Trap),
-        // Launches never overlap what they depend on here.
-        "brkpt" | "pmevent" | "griddepcontrol" => control::nothing(b, m),
+        // Launches never overlap what they depend on here, and registers are not counted.
+        "brkpt" | "pmevent" | "griddepcontrol" | "setmaxnreg" => control::nothing(b, m),
         "nanosleep" => control::nanosleep(b, m),
         "bar" | "barrier" => warp::barrier(b, m),
         "shfl" => warp::shuffle(b, m),
@@ -140,6 +167,20 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "redux" => warp::redux(b, m),
         "activemask" => warp::activemask(b, m),
         "elect" => warp::elect(b, m),
+        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" => video::scalar(b, m),
+        "vset" => video::set(b, m),
+        "vmad" => video::mad(b, m),
+        "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vavrg2" | "vavrg4" | "vabsdiff2" | "vabsdiff4" | "vmin2"
+        | "vmin4" | "vmax2" | "vmax4" | "vset2" | "vset4" => video::simd(b, m),
+        "mma" => matrix::mma(b, m),
+        "ldmatrix" => matrix::load(b, m),
+        "stmatrix" => matrix::store(b, m),
+        "movmatrix" => matrix::transpose(b, m),
+        "wmma" => wmma::wmma(b, m),
+        "mbarrier" => sync::mbarrier(b, m),
+        "mapa" => sync::map_address(b, m),
+        "getctarank" => sync::rank(b, m),
+        "stacksave" | "stackrestore" | "alloca" => m.unsupported(b),
         _ => m.unsupported(b),
     }
 }

@@ -1,6 +1,6 @@
 //! Barriers and the operations among the lanes of a warp.
 
-use super::Mods;
+use super::{Mods, sync};
 use crate::ir::{BarOp, Class, Op, Opd, ReduxOp, ShflMode, Ty, VoteMode};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
@@ -13,6 +13,9 @@ pub fn barrier(b: &mut Body, mut m: Mods) -> Result<()> {
         let mask = b.source(Ty::B32)?;
         b.push(Op::BarWarp { mask });
         return Ok(());
+    }
+    if m.has("cluster") {
+        return sync::cluster_barrier(b, m);
     }
     m.eat("cta");
     m.eat("aligned");
@@ -53,7 +56,8 @@ pub fn barrier(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
-fn next_is_predicate(b: &Body) -> bool {
+/// Whether the operand at the cursor is a predicate register.
+pub fn next_is_predicate(b: &Body) -> bool {
     let name = b.module.cursor.peek().text;
     matches!(b.name(name), Some(crate::ptx::function::Name::Reg(_, Ty::Pred)))
 }

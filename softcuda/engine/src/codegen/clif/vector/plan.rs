@@ -144,6 +144,7 @@ fn handled(op: &Op) -> bool {
         | Op::ActiveMask { .. }
         | Op::Elect { .. }
         | Op::BarWarp { .. }
+        | Op::Collective { .. }
         | Op::Yield => true,
         _ => false,
     }

@@ -25,7 +25,8 @@ impl Vector<'_> {
             | Op::Match { .. }
             | Op::Redux { .. }
             | Op::ActiveMask { .. }
-            | Op::Elect { .. } => self.among_lanes(inst),
+            | Op::Elect { .. }
+            | Op::Collective { .. } => self.among_lanes(inst),
             _ => return false,
         }
         true

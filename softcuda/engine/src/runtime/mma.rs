@@ -1,0 +1,295 @@
+//! Matrix products of a warp: who holds which element, and the arithmetic.
+//!
+//! For `mma` the PTX manual says which lane holds what ("Matrix Fragments for mma"). For `wmma` it leaves that open; here word `j` of lane
+//! `l` is word `32 j + l` of the matrix, row by row (`b` column by column).
+
+use super::small_float::{E4M3, E5M2};
+use crate::ir::matrix::{Element, Product};
+use half::slice::HalfFloatSliceExt;
+
+/// Most elements of an `a`, `b` or `c` of integers (`m16n8k64`), and of floats (`m32n8k16`).
+const MOST: usize = 1024;
+const FLOATS: usize = 512;
+
+/// Words that each lane brings and takes; a lane that has ended has none.
+pub type Lanes = [Option<*mut u32>; 32];
+
+/// Which of the two layouts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    Mma,
+    Wmma,
+}
+
+/// Where words lie: of `a`, its row and first column; of `b`, its column and first row.
+fn place(layout: Layout, lane: u32, word: u32, outer: u32, k: u32, per_word: u32) -> (u32, u32) {
+    if layout == Layout::Wmma {
+        let at = (word * 32 + lane) * per_word;
+        return (at / k, at % k);
+    }
+    let (group, member) = (lane / 4, lane % 4);
+    let (upper, chunk) = if outer == 16 { (word & 1, word >> 1) } else { (0, word) };
+    (group + 8 * upper, chunk * 4 * per_word + member * per_word)
+}
+
+/// Row and column of element `e` that a lane holds of `c` or `d`; `per_word` of them share a word.
+fn place_c(layout: Layout, lane: u32, e: u32, n: u32, per_word: u32) -> (u32, u32) {
+    if layout == Layout::Wmma {
+        let at = (e / per_word * 32 + lane) * per_word + e % per_word;
+        return (at / n, at % n);
+    }
+    (lane / 4 + 8 * (e >> 1), lane % 4 * 2 + (e & 1))
+}
+
+/// Word `i` of a lane; 0 of one that is not there.
+fn word(lanes: &Lanes, lane: u32, i: u32) -> u32 {
+    match lanes[lane as usize] {
+        // SAFETY: the buffer of a lane holds all operands of the operation (`Op::Collective`).
+        Some(p) => unsafe { p.add(i as usize).read() },
+        None => 0,
+    }
+}
+
+fn put(lanes: &Lanes, lane: u32, i: u32, v: u32) {
+    if let Some(p) = lanes[lane as usize] {
+        // SAFETY: as in `word`; results fit where operands were.
+        unsafe { p.add(i as usize).write(v) };
+    }
+}
+
+/// Computes `d` of all lanes. Operands lie as `a`, `b`, `c`, with `padded` words of each of the first two; `d` begins at word 0.
+pub fn product(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
+    let c_at = padded[0] + padded[1];
+    match p.a {
+        Element::F64 => doubles(p, layout, padded, lanes),
+        Element::B1 => bits(p, layout, padded, lanes),
+        Element::S8 | Element::U8 | Element::S4 | Element::U4 => integers(p, layout, padded, lanes),
+        _ => {
+            let (mut a, mut b, mut c) = ([0f32; FLOATS], [0f32; FLOATS], [0f32; FLOATS]);
+            floats(p.a, layout, lanes, 0, p.words_a(), [p.m, p.k], [p.k, 1], &mut a);
+            floats(p.b, layout, lanes, padded[0], p.words_b(), [p.n, p.k], [1, p.n], &mut b);
+            load_floats(p, layout, lanes, c_at, &mut c);
+            multiply(p, &a, &b, &mut c);
+            store_floats(p, layout, lanes, &c);
+        }
+    }
+}
+
+/// Reads the elements of `a` or `b`: `shape` is {rows or columns, k}, and an element goes to {row or column, k} · `strides`.
+#[allow(clippy::too_many_arguments)]
+fn floats(
+    e: Element,
+    layout: Layout,
+    lanes: &Lanes,
+    at: u32,
+    words: u32,
+    shape: [u32; 2],
+    strides: [u32; 2],
+    out: &mut [f32; FLOATS],
+) {
+    let per_word = 32 / e.bits();
+    // 16-bit floats are converted together, which is much quicker than one by one.
+    let mut raw = [half::f16::ZERO; FLOATS];
+    for lane in 0..32 {
+        for j in 0..words {
+            let v = word(lanes, lane, at + j);
+            let (outer, first) = place(layout, lane, j, shape[0], shape[1], per_word);
+            let mut to = (outer * strides[0] + first * strides[1]) as usize;
+            if e == Element::F16 {
+                raw[to] = half::f16::from_bits(v as u16);
+                raw[to + strides[1] as usize] = half::f16::from_bits((v >> 16) as u16);
+                continue;
+            }
+            for i in 0..per_word {
+                out[to] = element(e, v >> (i * e.bits()));
+                to += strides[1] as usize;
+            }
+        }
+    }
+    if e == Element::F16 {
+        let n = (shape[0] * shape[1]) as usize;
+        raw[..n].convert_to_f32_slice(&mut out[..n]);
+    }
+}
+
+fn element(e: Element, bits: u32) -> f32 {
+    match e {
+        Element::F16 => half::f16::from_bits(bits as u16).to_f32(),
+        Element::Bf16 => f32::from_bits(bits << 16),
+        // The hardware does not look at the last 13 bits.
+        Element::Tf32 => f32::from_bits(bits & !0x1fff),
+        Element::E4m3 => E4M3.decode(bits & 0xff) as f32,
+        Element::E5m2 => E5M2.decode(bits & 0xff) as f32,
+        _ => f32::from_bits(bits),
+    }
+}
+
+fn load_floats(p: Product, layout: Layout, lanes: &Lanes, at: u32, c: &mut [f32; FLOATS]) {
+    let per_word = 32 / p.c.bits();
+    for lane in 0..32 {
+        for e in 0..p.m * p.n / 32 {
+            let v = word(lanes, lane, at + e / per_word) >> (e % per_word * p.c.bits());
+            let (row, col) = place_c(layout, lane, e, p.n, per_word);
+            c[(row * p.n + col) as usize] = element(p.c, v);
+        }
+    }
+}
+
+fn store_floats(p: Product, layout: Layout, lanes: &Lanes, d: &[f32; FLOATS]) {
+    let per_word = 32 / p.d.bits();
+    for lane in 0..32 {
+        for j in 0..p.words_d() {
+            let value = |i: u32| {
+                let (row, col) = place_c(layout, lane, j * per_word + i, p.n, per_word);
+                d[(row * p.n + col) as usize]
+            };
+            let v = if per_word == 1 {
+                value(0).to_bits()
+            } else {
+                let half = |i| u32::from(half::f16::from_f32(value(i)).to_bits());
+                half(0) | half(1) << 16
+            };
+            put(lanes, lane, j, v);
+        }
+    }
+}
+
+/// `c += a · b`, 8 columns at a time. The products of all short formats are exact in f32, so that a fused and a plain
+/// multiplication give the same.
+fn multiply(p: Product, a: &[f32; FLOATS], b: &[f32; FLOATS], c: &mut [f32; FLOATS]) {
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: the CPU has both.
+        unsafe { multiply_wide(p, a, b, c) }
+    } else {
+        multiply_with(p, a, b, c, |x, y, z| x * y + z);
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn multiply_wide(p: Product, a: &[f32; FLOATS], b: &[f32; FLOATS], c: &mut [f32; FLOATS]) {
+    multiply_with(p, a, b, c, f32::mul_add);
+}
+
+#[inline(always)]
+fn multiply_with(
+    p: Product,
+    a: &[f32; FLOATS],
+    b: &[f32; FLOATS],
+    c: &mut [f32; FLOATS],
+    fused: impl Fn(f32, f32, f32) -> f32,
+) {
+    let (n, k) = (p.n as usize, p.k as usize);
+    for row in 0..p.m as usize {
+        let a = &a[row * k..(row + 1) * k];
+        for c in c[row * n..(row + 1) * n].chunks_exact_mut(8).enumerate() {
+            let (block, c) = c;
+            let mut sum = [0f32; 8];
+            sum.copy_from_slice(c);
+            for (x, b) in a.iter().zip(b.chunks_exact(n)) {
+                let b = &b[block * 8..block * 8 + 8];
+                for (s, y) in sum.iter_mut().zip(b) {
+                    *s = fused(*x, *y, *s);
+                }
+            }
+            c.copy_from_slice(&sum);
+        }
+    }
+}
+
+fn doubles(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
+    let mut a = [0f64; 256];
+    let mut b = [0f64; 128];
+    let value = |lane, at: u32| {
+        f64::from_bits(u64::from(word(lanes, lane, at)) | u64::from(word(lanes, lane, at + 1)) << 32)
+    };
+    for lane in 0..32 {
+        for j in 0..p.words_a() / 2 {
+            let (row, col) = place(layout, lane, j, p.m, p.k, 1);
+            a[(row * p.k + col) as usize] = value(lane, 2 * j);
+        }
+        for j in 0..p.words_b() / 2 {
+            let (col, row) = place(layout, lane, j, p.n, p.k, 1);
+            b[(row * p.n + col) as usize] = value(lane, padded[0] + 2 * j);
+        }
+    }
+    for lane in 0..32 {
+        for e in 0..p.m * p.n / 32 {
+            let (row, col) = place_c(layout, lane, e, p.n, 1);
+            let mut sum = value(lane, padded[0] + padded[1] + 2 * e);
+            for i in 0..p.k {
+                sum = a[(row * p.k + i) as usize].mul_add(b[(i * p.n + col) as usize], sum);
+            }
+            // Element `e` of `c` has been read by this lane, and later ones lie behind it, where `d` has not come yet.
+            put(lanes, lane, 2 * e, sum.to_bits() as u32);
+            put(lanes, lane, 2 * e + 1, (sum.to_bits() >> 32) as u32);
+        }
+    }
+}
+
+fn integer(e: Element, bits: u32) -> i32 {
+    match e {
+        Element::S8 => i32::from(bits as i8),
+        Element::U8 => i32::from(bits as u8),
+        Element::S4 => (bits << 28) as i32 >> 28,
+        _ => (bits & 15) as i32,
+    }
+}
+
+fn integers(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
+    let mut a = [0i32; MOST];
+    let mut b = [0i32; MOST];
+    let per_word = 32 / p.a.bits();
+    for lane in 0..32 {
+        for j in 0..p.words_a() {
+            let v = word(lanes, lane, j);
+            let (row, first) = place(layout, lane, j, p.m, p.k, per_word);
+            for i in 0..per_word {
+                a[(row * p.k + first + i) as usize] = integer(p.a, v >> (i * p.a.bits()));
+            }
+        }
+        for j in 0..p.words_b() {
+            let v = word(lanes, lane, padded[0] + j);
+            let (col, first) = place(layout, lane, j, p.n, p.k, per_word);
+            for i in 0..per_word {
+                b[(col * p.k + first + i) as usize] = integer(p.b, v >> (i * p.b.bits()));
+            }
+        }
+    }
+    for lane in 0..32 {
+        for e in 0..p.m * p.n / 32 {
+            let (row, col) = place_c(layout, lane, e, p.n, 1);
+            let (x, y) = ((row * p.k) as usize, (col * p.k) as usize);
+            let k = p.k as usize;
+            let dot: i32 = a[x..x + k].iter().zip(&b[y..y + k]).map(|(x, y)| x * y).sum();
+            let c = word(lanes, lane, padded[0] + padded[1] + e) as i32;
+            let v = if p.saturate { c.saturating_add(dot) } else { c.wrapping_add(dot) };
+            put(lanes, lane, e, v as u32);
+        }
+    }
+}
+
+/// Rows of bits, 32 a word: how many agree in `and`, or differ.
+fn bits(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
+    let mut a = [0u32; 128];
+    let mut b = [0u32; 64];
+    let k = p.k / 32;
+    for lane in 0..32 {
+        for j in 0..p.words_a() {
+            let (row, first) = place(layout, lane, j, p.m, p.k, 32);
+            a[(row * k + first / 32) as usize] = word(lanes, lane, j);
+        }
+        for j in 0..p.words_b() {
+            let (col, first) = place(layout, lane, j, p.n, p.k, 32);
+            b[(col * k + first / 32) as usize] = word(lanes, lane, padded[0] + j);
+        }
+    }
+    for lane in 0..32 {
+        for e in 0..p.m * p.n / 32 {
+            let (row, col) = place_c(layout, lane, e, p.n, 1);
+            let pairs = (0..k).map(|i| (a[(row * k + i) as usize], b[(col * k + i) as usize]));
+            let count: u32 = pairs.map(|(x, y)| if p.and { x & y } else { x ^ y }.count_ones()).sum();
+            let c = word(lanes, lane, padded[0] + padded[1] + e);
+            put(lanes, lane, e, c.wrapping_add(count));
+        }
+    }
+}

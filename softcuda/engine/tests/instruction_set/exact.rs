@@ -1,0 +1,292 @@
+//! IEEE arithmetic in all roundings, bit for bit, on random and edge operands: against `rustc_apfloat`, which is software, and for
+//! square roots against integers.
+
+use crate::common::{Arg, Device};
+use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
+use rustc_apfloat::{Float, Round};
+use std::fmt::Write;
+
+const COUNT: usize = 20_000;
+const ROUNDS: [(&str, Round); 4] = [
+    ("rn", Round::NearestTiesToEven),
+    ("rz", Round::TowardZero),
+    ("rm", Round::TowardNegative),
+    ("rp", Round::TowardPositive),
+];
+
+/// Random bits of `width`, every third one with an exponent near the others', some of them special.
+fn operands(width: u32, mantissa: u32, seed: u64) -> Vec<u64> {
+    let mut s = seed | 1;
+    let mut next = move || {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        s.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    let mask = u64::MAX >> (64 - width);
+    let exponent = (mask >> 1) & !((1 << mantissa) - 1);
+    let one = (exponent >> 1) & exponent;
+    let special = [
+        0,
+        1,
+        1 << mantissa,
+        (1 << mantissa) - 1,
+        one,
+        one | 1,
+        exponent,
+        exponent - 1,
+        exponent | 1 << (mantissa - 1),
+    ];
+    (0..COUNT)
+        .map(|i| {
+            let r = next();
+            let sign = (r >> 63) << (width - 1);
+            match i % 8 {
+                0 => special[(r % 9) as usize] | sign,
+                1..5 => {
+                    (one + (((r >> 32) % 30) << mantissa) - (15 << mantissa))
+                        | (r & ((1 << mantissa) - 1))
+                        | sign
+                }
+                _ => r & mask,
+            }
+        })
+        .collect()
+}
+
+/// A kernel with one thread an element: `d = op a, b, c` for all operations, in the order of `ops`.
+fn kernel(register: &str, bytes: usize, ops: &[String]) -> String {
+    let mut s = format!(
+        ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd) {{\n\
+         .reg .{register} a, b, c, d; .reg .b64 p, o, w; .reg .b32 t, n, i, x;\n\
+         mov.u32 t, %tid.x; mov.u32 n, %ntid.x; mov.u32 i, %ctaid.x; mad.lo.u32 t, i, n, t; mul.wide.u32 w, t, {bytes};\n"
+    );
+    for name in ["a", "b", "c"] {
+        writeln!(s, "ld.param.u64 p, [p{name}]; add.u64 p, p, w; ld.global.{register} {name}, [p];").unwrap();
+    }
+    writeln!(s, "ld.param.u64 o, [pd]; mul.wide.u32 w, t, {}; add.u64 o, o, w;", bytes * ops.len()).unwrap();
+    for (i, op) in ops.iter().enumerate() {
+        writeln!(s, "{op}; st.global.{register} [o+{}], d;", i * bytes).unwrap();
+    }
+    s.push_str("ret;\n}\n");
+    s
+}
+
+fn bytes_of(v: &[u64], bytes: usize) -> Vec<u8> {
+    v.iter().flat_map(|x| x.to_le_bytes()[..bytes].to_vec()).collect()
+}
+
+type Owned = Box<dyn Fn(u64, u64, u64) -> Option<u64>>;
+/// What one operation gives, or `None` for any NaN.
+type Reference<'a> = &'a dyn Fn(u64, u64, u64) -> Option<u64>;
+
+fn compare(register: &str, bytes: usize, mantissa: u32, ops: &[(String, Reference)]) {
+    let d = Device::new();
+    let inputs = [1u64, 77, 4242]
+        .map(|seed| operands(bytes as u32 * 8, mantissa, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let texts: Vec<String> = ops.iter().map(|o| o.0.clone()).collect();
+    let m = d.load(&kernel(register, bytes, &texts));
+    let [a, b, c] = [0, 1, 2].map(|i: usize| d.put(&bytes_of(&inputs[i], bytes)));
+    let o = d.put(&vec![0u8; COUNT * bytes * ops.len()]);
+    d.run(&m.kernels()[0], [COUNT as u32 / 32, 1, 1], [32, 1, 1], &[a, b, c, o].map(Arg::U64)).unwrap();
+    let got: Vec<u8> = d.get(o, COUNT * bytes * ops.len());
+    let [xs, ys, zs] = &inputs;
+    for (i, ((x, y), z)) in xs.iter().zip(ys).zip(zs).enumerate() {
+        let (x, y, z) = (*x, *y, *z);
+        for (j, (name, f)) in ops.iter().enumerate() {
+            let at = (i * ops.len() + j) * bytes;
+            let mut v = [0u8; 8];
+            v[..bytes].copy_from_slice(&got[at..at + bytes]);
+            let v = u64::from_le_bytes(v);
+            match f(x, y, z) {
+                Some(want) => assert_eq!(v, want, "{name} of {x:#x} {y:#x} {z:#x}: {v:#x}, not {want:#x}"),
+                None => {
+                    let magnitude = v & (u64::MAX >> (65 - bytes * 8));
+                    let infinity = (u64::MAX >> (65 - bytes * 8)) & !((1 << mantissa) - 1);
+                    assert!(magnitude > infinity, "{name} of {x:#x} {y:#x} {z:#x}: {v:#x}, not NaN");
+                }
+            }
+        }
+    }
+}
+
+fn number<F: Float>(v: rustc_apfloat::StatusAnd<F>) -> Option<u64> {
+    if v.value.is_nan() { None } else { Some(v.value.to_bits() as u64) }
+}
+
+/// The four operations in one rounding.
+fn arithmetic<F: Float>(op: &str, round: Round) -> impl Fn(u64, u64, u64) -> Option<u64> + use<F> {
+    let op = op.to_string();
+    move |x, y, z| {
+        let [x, y, z] = [x, y, z].map(|v| F::from_bits(u128::from(v)));
+        number(match op.as_str() {
+            "add" => x.add_r(y, round),
+            "sub" => x.sub_r(y, round),
+            "mul" => x.mul_r(y, round),
+            "div" => x.div_r(y, round),
+            _ => x.mul_add_r(y, z, round),
+        })
+    }
+}
+
+fn all<F: Float + 'static>(ty: &str, bytes: usize, mantissa: u32, ops: &[&str], rounds: &[(&str, Round)]) {
+    let mut list: Vec<(String, Owned)> = Vec::new();
+    for op in ops {
+        for (name, round) in rounds {
+            let c = if *op == "fma" { ", c" } else { "" };
+            list.push((format!("{op}.{name}.{ty} d, a, b{c}"), Box::new(arithmetic::<F>(op, *round))));
+        }
+    }
+    let register = if bytes == 2 { "b16" } else { ty };
+    let borrowed: Vec<(String, Reference)> =
+        list.iter().map(|(n, f)| (n.clone(), f.as_ref() as Reference)).collect();
+    compare(register, bytes, mantissa, &borrowed);
+}
+
+#[test]
+fn single_precision_in_all_roundings() {
+    all::<Single>("f32", 4, 23, &["add", "sub", "mul", "div", "fma"], &ROUNDS);
+}
+
+#[test]
+fn double_precision_in_all_roundings() {
+    all::<Double>("f64", 8, 52, &["add", "sub", "mul", "div", "fma"], &ROUNDS);
+}
+
+#[test]
+fn sixteen_bits() {
+    all::<Half>("f16", 2, 10, &["add", "sub", "mul", "fma"], &ROUNDS[..1]);
+    all::<BFloat>("bf16", 2, 7, &["add", "sub", "mul", "fma"], &ROUNDS[..1]);
+}
+
+/// The largest number whose square is at most `x`, in integers, and whether it is exact.
+fn integer_root(x: u128) -> (u128, bool) {
+    let mut r = (x as f64).sqrt() as u128;
+    while r * r > x {
+        r -= 1;
+    }
+    while (r + 1) * (r + 1) <= x {
+        r += 1;
+    }
+    (r, r * r == x)
+}
+
+/// Square root by integers, rounded: `bits` of a float with `mantissa` bits and exponent bias `bias`.
+fn root(v: u64, mantissa: u32, bias: i32, round: Round) -> Option<u64> {
+    let width = if mantissa == 23 { 32 } else { 64 };
+    let magnitude = v & (u64::MAX >> (65 - width));
+    let infinity = (2 * bias as u64 + 1) << mantissa;
+    if magnitude == 0 || v == infinity {
+        return Some(v);
+    }
+    if v >> (width - 1) == 1 || magnitude > infinity {
+        return None;
+    }
+    let raw = (magnitude >> mantissa) as i32;
+    let fraction = magnitude & ((1 << mantissa) - 1);
+    let (mut m, mut e) = if raw == 0 {
+        (u128::from(fraction), 1 - bias - mantissa as i32)
+    } else {
+        (u128::from(fraction | 1 << mantissa), raw - bias - mantissa as i32)
+    };
+    // A root with two bits more than the result has: of a number with twice as many, and an even exponent.
+    let want = 2 * (mantissa + 3);
+    let have = 128 - m.leading_zeros();
+    let mut shift = want as i32 - have as i32;
+    if (e - shift) % 2 != 0 {
+        shift += 1;
+    }
+    m <<= shift;
+    e -= shift;
+    let (mut r, exact) = integer_root(m);
+    let mut e = e / 2;
+    // Cut to mantissa + 1 bits, remembering what is cut.
+    let drop = 128 - r.leading_zeros() - (mantissa + 1);
+    let rest = r & ((1 << drop) - 1);
+    r >>= drop;
+    e += drop as i32;
+    let half = 1u128 << (drop - 1);
+    let inexact = rest != 0 || !exact;
+    let up = match round {
+        Round::NearestTiesToEven => rest > half || rest == half && (!exact || r & 1 == 1),
+        Round::TowardPositive => inexact,
+        _ => false,
+    };
+    r += u128::from(up);
+    // Roots are normal numbers.
+    Some((((e + mantissa as i32 + bias - 1) as u64) << mantissa) + r as u64)
+}
+
+#[test]
+fn square_roots_in_all_roundings() {
+    for (ty, bytes, mantissa, bias) in [("f32", 4, 23, 127), ("f64", 8, 52, 1023)] {
+        let list: Vec<(String, Owned)> = ROUNDS
+            .iter()
+            .map(|(name, round)| {
+                let round = *round;
+                let f = move |x, _, _| root(x, mantissa, bias, round);
+                (format!("sqrt.{name}.{ty} d, a"), Box::new(f) as Owned)
+            })
+            .collect();
+        let borrowed: Vec<(String, Reference)> =
+            list.iter().map(|(n, f)| (n.clone(), f.as_ref() as Reference)).collect();
+        compare(ty, bytes, mantissa, &borrowed);
+    }
+}
+
+/// PTX manual, `min` and `max`: a number wins over NaN unless `.NaN` is given, and -0 is less than +0.
+#[test]
+fn least_and_greatest() {
+    let pick = |max: bool, nan: bool| {
+        move |x: u64, y: u64, _: u64| {
+            let [a, b] = [x, y].map(|v| f32::from_bits(v as u32));
+            match (a.is_nan(), b.is_nan()) {
+                (true, true) => None,
+                (true, false) | (false, true) if nan => None,
+                (true, false) => Some(y),
+                (false, true) => Some(x),
+                _ => {
+                    let below = a < b || a == b && a.is_sign_negative();
+                    Some(if below != max { x } else { y })
+                }
+            }
+        }
+    };
+    let (a, b, c, e) = (pick(false, false), pick(true, false), pick(false, true), pick(true, true));
+    compare(
+        "f32",
+        4,
+        23,
+        &[
+            ("min.f32 d, a, b".to_string(), &a),
+            ("max.f32 d, a, b".to_string(), &b),
+            ("min.NaN.f32 d, a, b".to_string(), &c),
+            ("max.NaN.f32 d, a, b".to_string(), &e),
+        ],
+    );
+}
+
+/// `.ftz`: denormals count as zeros of their sign, before and after.
+#[test]
+fn flushing() {
+    let flush = |v: u64| {
+        let f = f32::from_bits(v as u32);
+        if f.is_subnormal() { v & 0x8000_0000 } else { v }
+    };
+    let with = |op: &'static str| {
+        let exact = arithmetic::<Single>(op, Round::NearestTiesToEven);
+        move |x, y, z| exact(flush(x), flush(y), flush(z)).map(flush)
+    };
+    let (a, b, c, e) = (with("add"), with("mul"), with("fma"), with("div"));
+    compare(
+        "f32",
+        4,
+        23,
+        &[
+            ("add.ftz.f32 d, a, b".to_string(), &a),
+            ("mul.rn.ftz.f32 d, a, b".to_string(), &b),
+            ("fma.rn.ftz.f32 d, a, b, c".to_string(), &c),
+            ("div.rn.ftz.f32 d, a, b".to_string(), &e),
+        ],
+    );
+}
