@@ -46,8 +46,8 @@
 //! * Wild accesses that stay inside of a 64 KiB granule in use are not seen.
 //! * A loop that never ends and never waits cannot be stopped by [`Engine::cancel`]: end the process.
 //! * `cp.async` copies at once. All fences and atomics are sequentially consistent and of system scope.
-//! * Not supported yet, and refused: `mma` and its loads, `mbarrier`, bulk copies, clusters, video
-//!   instructions, packed operations of sm_100 and later, 128-bit atomics, 8-bit floats.
+//! * Refused at load, with the instruction and its line: `wgmma`, bulk and tensor copies, `st.async` and `red.async`, `tcgen05`,
+//!   `mma.sp` and the quad-pair `mma.m8n8k4` of f16, `redux` of f32, `stacksave` and `alloca`, `ue8m0` and stochastic rounding.
 //!
 //! # Groups of lanes
 //!
