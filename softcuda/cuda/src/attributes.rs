@@ -93,8 +93,8 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         71 => 65000,
         72 => 2_097_120,
         73 | 74 => 32768, // 2D mipmapped texture
-        75 => 9,
-        76 => 0,
+        75 => device.capability.0 as i32,
+        76 => device.capability.1 as i32,
         78..=80 => 1, // stream priorities; L1 caches of global and local memory
         81 => SHARED_PER_MULTIPROCESSOR as i32,
         83 => 1,                  // managed memory
@@ -141,7 +141,6 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     /// What NVIDIA's runtimes 12.9 and 13.5 ask for while they start.
     const ASKED: &[std::ops::RangeInclusive<u32>] = &[
@@ -169,21 +168,12 @@ mod tests {
 
     #[test]
     fn every_attribute_that_a_runtime_asks_for_has_a_value() {
-        let config = Config {
-            devices: 1,
-            memory: 1 << 20,
-            driver_version: 13040,
-            workers: 2,
-            visible: None,
-            eager: false,
-            refuse_hints: false,
-        };
-        let device = Device::new(0, crate::device::identity(0), &config).unwrap();
+        let device = &*crate::device::for_tests(1)[0];
         for id in ASKED.iter().cloned().flatten() {
-            assert!(value(&device, id).is_some(), "attribute {id}");
+            assert!(value(device, id).is_some(), "attribute {id}");
         }
-        assert_eq!(value(&device, 16), Some(2));
-        assert_eq!((value(&device, 75), value(&device, 76)), (Some(9), Some(0)));
-        assert_eq!((value(&device, 0), value(&device, 159), value(&device, 5000)), (None, None, None));
+        assert_eq!(value(device, 16), Some(2));
+        assert_eq!((value(device, 75), value(device, 76)), (Some(9), Some(0)));
+        assert_eq!((value(device, 0), value(device, 159), value(device, 5000)), (None, None, None));
     }
 }

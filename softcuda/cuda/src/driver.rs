@@ -5,7 +5,7 @@ use crate::allocations::Allocations;
 use crate::array::{Array, Mipmapped};
 use crate::config;
 use crate::context::Context;
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::entry;
 use crate::error::*;
 use crate::event::Event;
@@ -20,6 +20,7 @@ use crate::module::Module;
 use crate::pool::Pool;
 use crate::stream::Stream;
 use crate::virtual_memory::Backing;
+use softcuda_device::fleet::Visible;
 use std::sync::{Arc, OnceLock};
 
 /// Every object by its handle.
@@ -93,13 +94,15 @@ pub fn init(flags: u32) -> Result {
     }
     if DEVICES.get().is_none() {
         let config = config::get();
-        let identities: Vec<_> = (0..config.devices).map(device::identity).collect();
-        let uuids: Vec<_> = identities.iter().map(|i| i.uuid).collect();
-        let visible = config.visible(&uuids);
-        let make = |(ordinal, index): (usize, &usize)| {
-            Device::new(ordinal, identities[*index], config).map(Arc::new)
+        let fleet = config.fleet.as_ref().map_err(|error| {
+            eprintln!("softcuda: {error}");
+            CUDA_ERROR_NO_DEVICE
+        })?;
+        let make = |(ordinal, seen): (usize, &Visible)| {
+            let gpu = &fleet.0[seen.gpu];
+            Device::new(ordinal, gpu, seen.instance.map(|i| &gpu.instances[i]), config).map(Arc::new)
         };
-        let devices: std::io::Result<Vec<_>> = visible.iter().enumerate().map(make).collect();
+        let devices: std::io::Result<Vec<_>> = config.visible(fleet).iter().enumerate().map(make).collect();
         // Two threads may come here at once; the devices of the slower one are dropped again.
         let _ = DEVICES.set(devices.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?);
     }

@@ -1,13 +1,44 @@
-//! One line on stderr for what a program cannot see otherwise, if `SOFTCUDA_LOG` is set: faults of kernels with their
-//! place, refused images, calls that this driver does not have.
+//! `SOFTCUDA_LOG`: `stderr` (or `1`) for a line on stderr for what a program cannot see otherwise: faults of kernels with
+//! their place, refused images, calls that this driver does not have. Anything else is the path of a file that gets what
+//! devices did and when: see [`softcuda_device::trace`]. Both, with a comma between them, is possible.
 #![forbid(unsafe_code)]
 
-use std::sync::OnceLock;
+use softcuda_device::trace::Trace;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+struct Targets {
+    lines: bool,
+    trace: Option<Arc<Trace>>,
+}
+
+fn targets() -> &'static Targets {
+    static TARGETS: OnceLock<Targets> = OnceLock::new();
+    TARGETS.get_or_init(|| {
+        let setting = std::env::var("SOFTCUDA_LOG").unwrap_or_default();
+        let mut targets = Targets { lines: false, trace: None };
+        for part in setting.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "0") {
+            if matches!(part, "stderr" | "1") {
+                targets.lines = true;
+                continue;
+            }
+            match Trace::open(Path::new(part)) {
+                Ok(trace) => targets.trace = Some(Arc::new(trace)),
+                Err(error) => eprintln!("softcuda: SOFTCUDA_LOG: {part}: {error}"),
+            }
+        }
+        targets
+    })
+}
 
 /// Writes a line if asked to.
 pub fn line(text: impl FnOnce() -> String) {
-    static ON: OnceLock<bool> = OnceLock::new();
-    if *ON.get_or_init(|| std::env::var_os("SOFTCUDA_LOG").is_some_and(|v| !v.is_empty() && v != "0")) {
+    if targets().lines {
         eprintln!("softcuda: {}", text());
     }
+}
+
+/// The file for what devices do, if there is one.
+pub fn trace() -> Option<Arc<Trace>> {
+    targets().trace.clone()
 }

@@ -240,12 +240,23 @@ impl Stream {
         }
     }
 
+    /// Does an operation, as slowly as asked for.
+    fn slowed(&self, op: &Op) -> Result {
+        // Kernels slow themselves down.
+        match self.context.upgrade() {
+            Some(context) if context.device.share.is_slow() && !matches!(op, Op::Kernel(_)) => {
+                context.device.share.slowed(|| op.run())
+            }
+            _ => op.run(),
+        }
+    }
+
     /// Does a piece of work on the calling thread.
     pub fn perform(&self, work: Work) {
         match work {
             Work::Do(op) => {
                 if self.fate.check().is_ok()
-                    && let Err(error) = op.run()
+                    && let Err(error) = self.slowed(&op)
                 {
                     self.fate.fail(error);
                 }

@@ -69,10 +69,10 @@ mod runtime;
 mod texture;
 
 pub use codegen::cache::CodeCache;
-pub use engine::{Engine, Launch};
+pub use engine::{Engine, Gate, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
-pub use memory::{Access, Memory, Physical, Reservation, SharedMemory};
+pub use memory::{Access, Ledger, Memory, Physical, Reservation, SharedMemory};
 pub use module::Module;
 pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Build, repository};
 
@@ -60,6 +61,11 @@ pub fn clean(program: impl AsRef<OsStr>) -> Command {
         }
     }
     command.env("GPUPOOL_CONFIG", "/dev/null").env("XDG_RUNTIME_DIR", runtime_directory());
+    // Devices of its own: tests run side by side, and neither memory nor time may be another test's.
+    static COMMANDS: AtomicU32 = AtomicU32::new(0);
+    let number = COMMANDS.fetch_add(1, Ordering::Relaxed);
+    command
+        .env("SOFTCUDA_STATE", runtime_directory().join(format!("devices-{}-{number}", std::process::id())));
     command
 }
 

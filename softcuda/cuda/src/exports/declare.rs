@@ -47,6 +47,9 @@ macro_rules! export_one {
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $symbol($($argument: $type),*) -> u32 {
             $(let $default: usize = $stream;)?
+            if let Some(code) = crate::failures::code(stringify!($symbol)) {
+                return code;
+            }
             crate::entry::$gate(|| {
                 // SAFETY: the body follows only pointers that it found not to be null and that the caller, by CUDA's
                 // contract, made good.

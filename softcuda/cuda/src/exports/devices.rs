@@ -1,7 +1,7 @@
 //! Devices and primary contexts.
 
 use super::{handle, out, text};
-use crate::device::{self, NAME};
+use crate::device;
 use crate::driver;
 use crate::error::*;
 use cudarc::driver::sys::{CUcontext, CUdevprop, CUuuid};
@@ -11,8 +11,7 @@ exports! { ($) devices_names, initialised;
     cuDeviceGet(device: *mut i32, ordinal: i32) { out(device)?.set(driver::device(ordinal)?.ordinal) }
     cuDeviceGetCount(count: *mut i32) { out(count)?.set(driver::devices().len() as i32) }
     cuDeviceGetName(name: *mut c_char, length: i32, device: i32) {
-        driver::device(device)?;
-        copy_text(NAME, name, length)
+        copy_text(&driver::device(device)?.name, name, length)
     }
     cuDeviceGetPCIBusId(id: *mut c_char, length: i32, device: i32) {
         copy_text(&driver::device(device)?.pci_bus_id(), id, length)

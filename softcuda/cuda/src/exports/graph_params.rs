@@ -61,7 +61,7 @@ impl KernelNode {
         let function = if first.function.is_null() { self.kernel.addr() } else { first.function.addr() };
         let context = context_of(function, self.context)?;
         let shape = Shape { grid: first.grid, block: first.block, shared: first.shared, cooperative: false };
-        let request = Request { function, shape, attributes };
+        let request = Request { function, shape, attributes, stream: 0 };
         // SAFETY: the caller vouches for the parameters.
         let made = unsafe { KernelOp::prepare(&context, request, first.values, first.extra) };
         made.map(|op| Content::Do(Op::Kernel(op))).map_err(|refusal| match refusal {

@@ -58,12 +58,12 @@ exports! { ($) launches_names, launched;
         });
         let attributes = Attributes::read(list)?;
         let shape = Shape { grid: c.grid, block: c.block, shared: c.shared, cooperative: false };
-        launch::kernel(Request { function: f.addr(), shape, attributes }, on(c.stream, default), values, extra)
+        launch::kernel(Request { function: f.addr(), shape, attributes, stream: 0 }, on(c.stream, default), values, extra)
     }
 }
 
 fn plain(function: CUfunction, shape: Shape) -> Request {
-    Request { function: function.addr(), shape, attributes: Attributes::default() }
+    Request { function: function.addr(), shape, attributes: Attributes::default(), stream: 0 }
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ pub struct KernelOp {
     pub shape: Shape,
     /// Its attributes.
     pub attributes: Attributes,
+    stream: u64,
     launch: engine::Launch,
     values: OnceLock<Values>,
 }
@@ -73,6 +74,8 @@ pub struct Request {
     pub shape: Shape,
     /// Its attributes.
     pub attributes: Attributes,
+    /// The number of its stream, for the log; 0 in a graph.
+    pub stream: u64,
 }
 
 impl KernelOp {
@@ -105,7 +108,7 @@ impl KernelOp {
         if function.context != context.handle {
             return Err(CUDA_ERROR_INVALID_HANDLE.into());
         }
-        let Request { function: named, mut shape, attributes } = request;
+        let Request { function: named, mut shape, attributes, stream } = request;
         shape.cooperative |= attributes.cooperative();
         if !shape.is_possible() {
             let runtime = function.from_runtime;
@@ -129,6 +132,7 @@ impl KernelOp {
             context,
             shape,
             attributes,
+            stream,
             launch,
             values: OnceLock::new(),
         }))
@@ -140,7 +144,7 @@ impl KernelOp {
     /// As [`KernelOp::prepare`].
     pub fn with_attributes(&self, attributes: Attributes) -> std::result::Result<Arc<KernelOp>, Refusal> {
         let shape = Shape { cooperative: false, ..self.shape };
-        let request = Request { function: self.named, shape, attributes };
+        let request = Request { function: self.named, shape, attributes, stream: self.stream };
         Self::of_function(&self.context, self.function.clone(), request, |_| Ok(self.launch.params.clone()))
     }
 
@@ -154,8 +158,9 @@ impl KernelOp {
     /// # Errors
     /// The code of the fault that ended it.
     pub fn run(&self) -> Result {
-        let kernel = &self.function.kernel;
-        self.context.device.engine.run(kernel, &self.launch).map_err(|fault| {
+        let (kernel, device) = (&self.function.kernel, &self.context.device);
+        let run = || device.engine.run(kernel, &self.launch);
+        device.share.kernel(self.stream, &kernel.name, run).map_err(|fault| {
             log::line(|| format!("kernel {}: {fault}", kernel.name));
             of_fault(&fault)
         })
@@ -170,13 +175,14 @@ impl KernelOp {
 /// # Safety
 /// As [`parameters`].
 pub unsafe fn kernel(
-    request: Request,
+    mut request: Request,
     stream: usize,
     values: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> std::result::Result<(), Refusal> {
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
+    request.stream = stream.id;
     let events: Vec<_> = request.attributes.events().map(crate::event::find).collect::<Result<_>>()?;
     // SAFETY: the caller vouches for both arrays.
     let launch = unsafe { KernelOp::prepare(&context, request, values, extra)? };

@@ -363,6 +363,9 @@ fn path() -> PathBuf {
 pub fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
+        // Devices of this process's own: tests of several processes run at once.
+        let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}", std::process::id()));
+        unsafe { std::env::set_var("SOFTCUDA_STATE", state) };
         let api = Api::load();
         assert_eq!(unsafe { (api.cuInit)(0) }, CUDA_SUCCESS);
         api

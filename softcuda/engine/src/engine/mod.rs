@@ -1,6 +1,9 @@
 //! Runs grids: the public face. [`pool`] has the queue and the workers.
 
+mod gate;
 mod pool;
+
+pub use gate::Gate;
 
 use crate::codegen::Code;
 use crate::codegen::cache::CodeCache;
@@ -209,6 +212,11 @@ impl Engine {
         };
         self.memory.write_scratch(addr, &[64, 0, 0, 0, 0, 0, 0, 0]);
         Ok(addr)
+    }
+
+    /// Has every thread that runs blocks ask a gate first. To be called before the first run; only the first gate counts.
+    pub fn set_gate(&self, gate: Arc<dyn Gate>) {
+        self.pool.set_gate(gate);
     }
 
     /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. At most 1 MiB is

@@ -3,6 +3,7 @@
 //! Blocks are started in rising order. A block whose threads all wait for something outside is parked, and its thread takes another
 //! block of any grid; so kernels of different streams run side by side, and one that waits holds up nobody.
 
+use super::gate::{Gate, Pass};
 use super::{Grid, GridState};
 use crate::error::{Fault, FaultKind};
 use crate::memory::Memory;
@@ -13,7 +14,7 @@ use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ pub(super) struct Pool {
     queue: Mutex<Queue>,
     wake: Condvar,
     workers: usize,
+    gate: OnceLock<Arc<dyn Gate>>,
 }
 
 #[derive(Default)]
@@ -109,7 +111,17 @@ impl Pool {
             queue: Mutex::default(),
             wake: Condvar::new(),
             workers,
+            gate: OnceLock::new(),
         })
+    }
+
+    /// Has every block ask first. Only the first gate counts.
+    pub fn set_gate(&self, gate: Arc<dyn Gate>) {
+        let _ = self.gate.set(gate);
+    }
+
+    fn pass(&self) -> Pass<'_> {
+        Pass::new(self.gate.get().map(|gate| &**gate))
     }
 
     pub fn workers(&self) -> usize {
@@ -307,9 +319,11 @@ impl Pool {
     fn start_blocks(&self, grid: &Arc<Grid>, number: u32, turns: u32) -> bool {
         let mut ready = None;
         let mut any = false;
+        let mut pass = None;
         for _ in 0..turns {
             let Some(blocks) = self.claim(grid) else { break };
             any = true;
+            let pass = pass.get_or_insert_with(|| self.pass());
             let count = blocks.end - blocks.start;
             if grid.clustered() {
                 self.start_cluster(grid, blocks, number);
@@ -331,6 +345,7 @@ impl Pool {
                 if grid.stop.load(Ordering::Relaxed) != 0 {
                     break;
                 }
+                pass.renew();
                 r.running.begin(grid.ctaid(b));
                 outcome = r.running.resume(number);
                 if outcome != Outcome::Done {
@@ -387,7 +402,10 @@ impl Pool {
 
     /// Goes on with a parked block; whether it came to its end.
     fn resume(&self, grid: &Arc<Grid>, mut r: Ready, number: u32) -> bool {
-        match r.running.resume(number) {
+        let pass = self.pass();
+        let outcome = r.running.resume(number);
+        drop(pass);
+        match outcome {
             Outcome::Parked => {
                 self.park(grid, r);
                 return false;

@@ -19,6 +19,7 @@ mod transfer;
 mod windows;
 mod word;
 
+pub use budget::Ledger;
 pub use peers::SharedMemory;
 pub use physical::{Physical, Reservation};
 pub use windows::Access;
@@ -100,6 +101,14 @@ impl Memory {
     /// # Errors
     /// When the system refuses to reserve the range (an address-space limit such as `ulimit -v`).
     pub fn new(total: u64) -> io::Result<Arc<Memory>> {
+        Memory::counted(total, None)
+    }
+
+    /// As [`Memory::new`], with the bytes counted elsewhere.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn counted(total: u64, ledger: Option<Arc<dyn Ledger>>) -> io::Result<Arc<Memory>> {
         // Where address space is limited, less will do: what is beyond has no granules.
         let sizes = [RANGE, RANGE >> 2, RANGE >> 4, RANGE >> 6];
         let mut range = Err(io::ErrorKind::OutOfMemory.into());
@@ -123,7 +132,7 @@ impl Memory {
             range,
             table,
             windows: Windows::default(),
-            budget: Arc::new(Budget::new(total.min(RANGE / 2))),
+            budget: Arc::new(Budget::new(total.min(RANGE / 2), ledger)),
             objects: crate::texture::Objects::default(),
             peers: peers::Peers::default(),
             users: AtomicU64::new(0),

@@ -1,0 +1,268 @@
+//! Whose kernels run.
+//!
+//! Kernels of one process at a time have the device; within a process they run side by side. A process that wants the
+//! device takes the turn when the one that has it has no kernel, is dead, or has had it for a time slice. Taking is two
+//! steps: the turn is *claimed*, whereupon the threads of all other processes stop at the end of the block that they run,
+//! and when none of them runs any more it is *held* and kernels go on.
+//!
+//! Threads count themselves as running first and look whether they have the turn then; who claims it changes the turn
+//! first and looks whether anybody runs then. So one of the two sees the other.
+
+use crate::state::{SLOTS, State};
+use crate::trace::Trace;
+use crate::{now, process, state};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// The turn in one word: 0, or 1 + the slot, and whether it is held or only claimed. The upper bits count changes, so that
+/// one that comes back is not taken for one that stayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+const HELD: u64 = 1 << 16;
+const COUNT: u32 = 17;
+
+impl Word {
+    fn slot(self) -> Option<usize> {
+        ((self.0 & 0xffff) as usize).checked_sub(1).filter(|slot| *slot < SLOTS)
+    }
+
+    fn is(self, slot: usize) -> bool {
+        self.slot() == Some(slot)
+    }
+
+    fn held_by(self, slot: usize) -> bool {
+        self.is(slot) && self.0 & HELD != 0
+    }
+
+    fn claimed(self, slot: usize) -> Word {
+        Word((self.0 >> COUNT).wrapping_add(1) << COUNT | (slot as u64 + 1))
+    }
+
+    fn held(self) -> Word {
+        Word(self.0 | HELD)
+    }
+}
+
+/// This process's part in the turns of a device.
+pub struct Turn {
+    state: Arc<State>,
+    /// Nanoseconds.
+    slice: u64,
+    /// When the turn was last taken; only for the log.
+    taken: AtomicU64,
+    trace: Option<Arc<Trace>>,
+    device: u32,
+}
+
+impl Turn {
+    /// Turns of so many nanoseconds at a device, whose number is for the log.
+    pub fn new(state: Arc<State>, slice: u64, device: u32, trace: Option<Arc<Trace>>) -> Turn {
+        Turn { state, slice, taken: AtomicU64::new(0), trace, device }
+    }
+
+    /// A grid is about to run. Until [`Turn::leave`] the process counts as one with work.
+    pub fn enter(&self) {
+        self.state.slot().grids.fetch_add(1, SeqCst);
+    }
+
+    /// A grid has run.
+    pub fn leave(&self) {
+        self.state.slot().grids.fetch_sub(1, SeqCst);
+    }
+
+    /// The calling thread is about to run blocks; returns when it may.
+    pub fn begin(&self) {
+        let slot = self.state.slot();
+        loop {
+            if slot.active.fetch_add(1, SeqCst) == 0 {
+                slot.busy_since.store(now(), SeqCst);
+            }
+            if self.word().held_by(self.state.own) {
+                return;
+            }
+            self.end_running(false);
+            self.wait();
+        }
+    }
+
+    /// The calling thread has run its blocks.
+    pub fn end(&self) {
+        self.end_running(true);
+    }
+
+    fn end_running(&self, worked: bool) {
+        let slot = self.state.slot();
+        let since = slot.busy_since.load(SeqCst);
+        if slot.active.fetch_sub(1, SeqCst) == 1 {
+            if worked && since != 0 {
+                slot.busy.fetch_add(now().saturating_sub(since), SeqCst);
+            }
+            // Another thread may have begun meanwhile; what it works until it ends is then not counted twice.
+            let _ = slot.busy_since.compare_exchange(since, 0, SeqCst, SeqCst);
+        }
+    }
+
+    /// Whether another process wants the device: a thread between two blocks then ends, and begins again.
+    pub fn is_lost(&self) -> bool {
+        !self.word().held_by(self.state.own)
+    }
+
+    fn word(&self) -> Word {
+        Word(self.state.shared().turn.load(SeqCst))
+    }
+
+    /// Waits until this process holds the turn.
+    fn wait(&self) {
+        let mut looks = 0u32;
+        loop {
+            let word = self.word();
+            if word.held_by(self.state.own) {
+                return;
+            }
+            if word.is(self.state.own) {
+                self.try_hold(word);
+            } else if self.may_claim(word, looks) {
+                self.try_claim(word);
+                continue;
+            }
+            looks = looks.saturating_add(1);
+            match looks {
+                0..100 => std::hint::spin_loop(),
+                100..120 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+
+    /// Whether who has the turn must give it.
+    fn may_claim(&self, word: Word, looks: u32) -> bool {
+        let Some(slot) = word.slot() else { return true };
+        let holder = &self.state.shared().slots[slot];
+        let owner = holder.owner.load(SeqCst);
+        // Asking the system takes a while, so not at every look.
+        let gone = || owner == 0 || (looks.is_multiple_of(16) && !process::lives(owner));
+        // Who has claimed it has not run yet.
+        if word.0 & HELD == 0 {
+            return gone();
+        }
+        let idle = holder.grids.load(SeqCst) == 0 && holder.active.load(SeqCst) == 0;
+        let over = now().saturating_sub(self.state.shared().turn_since.load(SeqCst)) >= self.slice;
+        idle || over || gone()
+    }
+
+    fn try_claim(&self, word: Word) {
+        let shared = self.state.shared();
+        let claimed = word.claimed(self.state.own);
+        if shared.turn.compare_exchange(word.0, claimed.0, SeqCst, SeqCst).is_ok() {
+            shared.turn_since.store(now(), SeqCst);
+        }
+    }
+
+    /// Holds what was claimed, if nobody else runs any more.
+    fn try_hold(&self, word: Word) {
+        let shared = self.state.shared();
+        let mut others = shared.slots.iter().enumerate().filter(|(i, _)| *i != self.state.own);
+        if others.any(|(_, slot)| slot.owner.load(SeqCst) != 0 && slot.active.load(SeqCst) > 0) {
+            state::sweep(shared);
+            return;
+        }
+        if shared.turn.compare_exchange(word.0, word.held().0, SeqCst, SeqCst).is_ok() {
+            let now = now();
+            shared.turn_since.store(now, SeqCst);
+            if let Some(trace) = &self.trace {
+                trace.turn(self.device, now);
+            }
+            self.taken.store(now, SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::time::Instant;
+
+    fn pair(name: &str, slice: u64) -> (Turn, Turn, std::path::PathBuf) {
+        let directory = std::env::temp_dir().join(format!("softcuda-turn-{name}-{}", std::process::id()));
+        let turn = || {
+            let state = Arc::new(State::join(&directory, &[3; 16], 1).unwrap());
+            Turn::new(state, slice, 0, None)
+        };
+        (turn(), turn(), directory)
+    }
+
+    #[test]
+    fn blocks_of_two_processes_never_run_at_once_and_both_get_on() {
+        let (one, two, directory) = pair("exclusive", 200_000);
+        let (running, clashes, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        let work = |turn: &Turn, mark: u32| {
+            let mut blocks = 0u32;
+            turn.enter();
+            while !stop.load(SeqCst) {
+                turn.begin();
+                // Each side counts in its own half of the word.
+                let before = running.fetch_add(mark, SeqCst);
+                let other = if mark == 1 { before >> 16 } else { before & 0xffff };
+                clashes.fetch_add(u32::from(other != 0), SeqCst);
+                std::hint::black_box((0..500).sum::<u32>());
+                running.fetch_sub(mark, SeqCst);
+                turn.end();
+                blocks += 1;
+            }
+            turn.leave();
+            blocks
+        };
+        let done = std::thread::scope(|s| {
+            let threads = [(&one, 1), (&one, 1), (&two, 1 << 16), (&two, 1 << 16)];
+            let all = threads.map(|(turn, mark)| s.spawn(move || work(turn, mark)));
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(300) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            stop.store(true, SeqCst);
+            all.map(|t| t.join().unwrap())
+        });
+        assert_eq!(clashes.load(SeqCst), 0);
+        assert!(done.iter().all(|blocks| *blocks > 0), "{done:?}");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn who_has_work_keeps_the_turn_for_a_slice_and_who_has_none_does_not() {
+        let (one, two, directory) = pair("slice", 50_000_000);
+        one.enter();
+        one.begin();
+        one.end();
+        assert!(!one.is_lost());
+        let asked = Instant::now();
+        two.enter();
+        two.begin();
+        assert!(asked.elapsed() >= Duration::from_millis(40), "the other one has work");
+        assert!(one.is_lost());
+        two.end();
+        two.leave();
+        // Nobody works: at once.
+        let asked = Instant::now();
+        one.begin();
+        assert!(asked.elapsed() < Duration::from_millis(40));
+        one.end();
+        one.leave();
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn the_turn_of_a_dead_process_is_free() {
+        let (one, two, directory) = pair("dead", u64::MAX);
+        one.enter();
+        one.begin();
+        one.state.slot().owner.store(u64::from(u32::MAX >> 1) << 32 | 7, SeqCst);
+        two.begin();
+        assert!(one.is_lost());
+        two.end();
+        std::mem::forget(one);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

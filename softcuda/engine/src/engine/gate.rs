@@ -1,0 +1,41 @@
+//! Who else uses the processors: a device that several processes share runs blocks of one of them at a time.
+#![forbid(unsafe_code)]
+
+/// Lets blocks run. Threads that run blocks ask it; the engine has none until it is given one.
+pub trait Gate: Send + Sync {
+    /// The calling thread is about to run blocks; returns when it may.
+    fn begin(&self);
+    /// Whether somebody else wants to run blocks: a thread between two blocks then ends, and begins again.
+    fn is_lost(&self) -> bool;
+    /// The calling thread runs no block any more.
+    fn end(&self);
+}
+
+/// The right to run blocks, as long as it lives.
+pub(super) struct Pass<'a>(Option<&'a dyn Gate>);
+
+impl<'a> Pass<'a> {
+    /// Asks for it; without a gate nobody needs to.
+    pub fn new(gate: Option<&'a dyn Gate>) -> Self {
+        if let Some(gate) = gate {
+            gate.begin();
+        }
+        Pass(gate)
+    }
+
+    /// Between two blocks: lets others go first who have the right to.
+    pub fn renew(&self) {
+        if let Some(gate) = self.0.filter(|gate| gate.is_lost()) {
+            gate.end();
+            gate.begin();
+        }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if let Some(gate) = self.0 {
+            gate.end();
+        }
+    }
+}
