@@ -9,9 +9,11 @@ use gpupool_protocol::api::kinds::{
 use gpupool_protocol::wire::UpChunk;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Wire, Writer, padded};
 
-use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
+use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, ensure, there};
 use crate::cptr::{FromC, Ptr, Raw};
 use crate::cx::Cx;
+use crate::parameters::Parameters;
+use crate::session::Session;
 use crate::state::objects;
 use crate::state::watch::Progress;
 
@@ -21,6 +23,10 @@ pub trait Field {
     type Arg<'a>;
     /// The answer needs a chunk.
     const CHUNKED: bool = false;
+    /// A chunk may go with the record.
+    const BULK: bool = false;
+    /// Bytes in every record, or 0 where they depend on the value.
+    const FIXED: usize = 0;
     /// Bytes that [`Field::put`] writes.
     fn len(_: &Self::Arg<'_>) -> usize {
         0
@@ -38,6 +44,16 @@ pub trait Field {
     fn chunk(_: &mut Self::Arg<'_>) -> Option<UpChunk<'static>> {
         None
     }
+}
+
+/// Bytes of a record's fields up to the first one whose length depends on its value.
+pub const fn leading(fixed: &[usize]) -> usize {
+    let (mut bytes, mut at) = (0, 0);
+    while at < fixed.len() && fixed[at] > 0 {
+        bytes += fixed[at];
+        at += 1;
+    }
+    bytes
 }
 
 /// A kind of parameter, as a program gives it to an exported function.
@@ -61,11 +77,12 @@ macro_rules! integers {
     ($($t:ty),*) => {$(
         impl Field for $t {
             type Arg<'a> = $t;
-            #[inline]
+            const FIXED: usize = 8;
+            #[inline(always)]
             fn len(_: &$t) -> usize {
                 8
             }
-            #[inline]
+            #[inline(always)]
             fn put(value: &$t, to: &mut Writer<'_>) {
                 Wire::put(value, to);
             }
@@ -73,11 +90,11 @@ macro_rules! integers {
         impl ClientArg for $t {
             type C = $t;
             type Held = $t;
-            #[inline]
+            #[inline(always)]
             fn check(_: Cx, value: $t, _: usize) -> Answer<$t> {
                 Ok(value)
             }
-            #[inline]
+            #[inline(always)]
             fn arg(held: &mut $t) -> $t {
                 *held
             }
@@ -90,11 +107,12 @@ macro_rules! numbers {
     ($([$($g:ident),*] $kind:ty as $t:ty, $check:expr;)*) => {$(
         impl<$(const $g: u32),*> Field for $kind {
             type Arg<'a> = $t;
-            #[inline]
+            const FIXED: usize = 8;
+            #[inline(always)]
             fn len(_: &$t) -> usize {
                 8
             }
-            #[inline]
+            #[inline(always)]
             fn put(value: &$t, to: &mut Writer<'_>) {
                 Wire::put(value, to);
             }
@@ -102,12 +120,13 @@ macro_rules! numbers {
         impl<$(const $g: u32),*> ClientArg for $kind {
             type C = $t;
             type Held = $t;
-            #[inline]
+            #[inline(always)]
             fn check(cx: Cx, value: $t, extent: usize) -> Answer<$t> {
                 let check: fn(Cx, $t, usize) -> bool = $check;
-                if check(cx, value, extent) { Ok(value) } else { Err(INVALID_VALUE) }
+                ensure(check(cx, value, extent), INVALID_VALUE)?;
+                Ok(value)
             }
-            #[inline]
+            #[inline(always)]
             fn arg(held: &mut $t) -> $t {
                 *held
             }
@@ -128,11 +147,12 @@ macro_rules! handles {
     ($($kind:ident: $table:ident, $none:ident;)*) => {$(
         impl Field for $kind {
             type Arg<'a> = u64;
-            #[inline]
+            const FIXED: usize = 8;
+            #[inline(always)]
             fn len(_: &u64) -> usize {
                 8
             }
-            #[inline]
+            #[inline(always)]
             fn put(handle: &u64, to: &mut Writer<'_>) {
                 to.word(*handle);
             }
@@ -140,11 +160,12 @@ macro_rules! handles {
         impl ClientArg for $kind {
             type C = Raw<$kind>;
             type Held = u64;
-            #[inline]
+            #[inline(always)]
             fn check(cx: Cx, handle: Raw<$kind>, _: usize) -> Answer<u64> {
-                cx.session.$table.get(handle.0).map(|_| handle.0).ok_or($none)
+                there(cx.session.$table.get(handle.0), $none)?;
+                Ok(handle.0)
             }
-            #[inline]
+            #[inline(always)]
             fn arg(held: &mut u64) -> u64 {
                 *held
             }
@@ -175,7 +196,7 @@ impl StreamArg {
     /// One of the streams that need no creation, in the current context.
     #[inline]
     pub fn special(cx: Cx, wire: u64) -> Self {
-        Self { wire, object: None, shared: shared(cx, cx.context) }
+        Self { wire, object: None, shared: cx.context_object.map(|context| &context.shared) }
     }
 
     /// The stream that stands for none in calls that take none.
@@ -217,21 +238,17 @@ impl StreamArg {
     }
 }
 
-#[inline]
-fn shared(cx: Cx, context: u64) -> Option<&'static Progress> {
-    cx.session.contexts.get(context).map(|context| &context.shared)
-}
-
 /// The stream that an argument means. Else CUDA_ERROR_INVALID_HANDLE.
-#[inline]
+#[inline(always)]
 pub fn named_stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
     match stream.0 {
         0 => Ok(StreamArg::of_none(cx)),
         special @ (1 | 2) => Ok(StreamArg::special(cx, special)),
         handle => {
-            let object = cx.session.streams.get(handle).ok_or(INVALID_HANDLE)?;
+            let object = there(cx.session.streams.get(handle), INVALID_HANDLE)?;
             let blocking = object.flags.load(Relaxed) & NON_BLOCKING == 0;
-            let shared = if blocking { shared(cx, object.context.load(Relaxed)) } else { None };
+            let context = if blocking { object.context_object.get() } else { None };
+            let shared = context.map(|context| &context.shared);
             Ok(StreamArg { wire: handle, object: Some(object), shared })
         }
     }
@@ -242,13 +259,15 @@ pub fn named_stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_HANDLE; an error of those copies.
-#[inline]
+#[inline(always)]
 pub fn stream(cx: Cx, stream: Raw<Stream>) -> Answer<StreamArg> {
     let stream = named_stream(cx, stream)?;
-    if stream.object.is_some_and(|object| object.flags.load(Relaxed) & NON_BLOCKING != 0)
+    // Only non-blocking ones count nowhere else.
+    if stream.object.is_some()
+        && stream.shared.is_none()
         && let Some(copies) = cx.session.unordered.pending()
     {
-        wait_for_copies(cx, copies)?;
+        wait_for_copies(cx.session, cx.lane, cx.context, copies)?;
     }
     Ok(stream)
 }
@@ -259,7 +278,9 @@ const NON_BLOCKING: u32 = 1;
 /// Waits for the copies that [`crate::state::order`] counted. An error of another context is not this one's, and says as
 /// well that nothing is left to wait for there.
 #[cold]
-fn wait_for_copies(cx: Cx, copies: u64) -> Answer {
+fn wait_for_copies(session: &'static Session, lane: u32, context: u64, copies: u64) -> Answer {
+    // Not a `Cx`: given by reference, it would have to be put into memory by every call that comes by here.
+    let cx = Cx { session, context, context_object: session.contexts.get(context), lane, null_stream: 0 };
     let contexts = &cx.session.contexts;
     let mut result = Ok(());
     for context in cx.session.unordered.contexts(|context| contexts.get(context).is_some()) {
@@ -277,14 +298,18 @@ fn wait_for_copies(cx: Cx, copies: u64) -> Answer {
 
 impl Field for Stream {
     type Arg<'a> = StreamArg;
-    #[inline]
+    const FIXED: usize = 8;
+    #[inline(always)]
     fn len(_: &StreamArg) -> usize {
         8
     }
-    #[inline]
+    #[inline(always)]
     fn put(stream: &StreamArg, to: &mut Writer<'_>) {
-        for progress in stream.object.map(|object| &object.progress).into_iter().chain(stream.shared) {
-            progress.post();
+        if let Some(object) = stream.object {
+            object.progress.post();
+        }
+        if let Some(shared) = stream.shared {
+            shared.post();
         }
         to.word(stream.wire);
     }
@@ -293,11 +318,11 @@ impl Field for Stream {
 impl ClientArg for Stream {
     type C = Raw<Stream>;
     type Held = StreamArg;
-    #[inline]
+    #[inline(always)]
     fn check(cx: Cx, raw: Raw<Stream>, _: usize) -> Answer<StreamArg> {
         stream(cx, raw)
     }
-    #[inline]
+    #[inline(always)]
     fn arg(held: &mut StreamArg) -> StreamArg {
         *held
     }
@@ -307,9 +332,12 @@ macro_rules! handle_words {
     ($($kind:ident),*) => {$(
         impl<K: HandleKind> Field for $kind<K> {
             type Arg<'a> = u64;
+            const FIXED: usize = 8;
+            #[inline(always)]
             fn len(_: &u64) -> usize {
                 8
             }
+            #[inline(always)]
             fn put(handle: &u64, to: &mut Writer<'_>) {
                 to.word(*handle);
             }
@@ -353,7 +381,7 @@ macro_rules! outputs {
     ($($kind:ident, $wanted:expr;)*) => {$(
         impl<T: Plain + 'static> Field for $kind<T> {
             type Arg<'a> = &'a mut T;
-            #[inline]
+            #[inline(always)]
             fn take(place: &mut &mut T, from: &mut Reader<'_>) -> Result<(), BadRecord> {
                 **place = T::from_word(from.word()?);
                 Ok(())
@@ -362,12 +390,13 @@ macro_rules! outputs {
         impl<T: Plain + 'static> ClientArg for $kind<T> {
             type C = *mut T;
             type Held = Place<T>;
-            #[inline]
+            #[inline(always)]
             fn check(_: Cx, at: Ptr<T>, _: usize) -> Answer<Place<T>> {
                 let wanted: bool = $wanted;
-                if wanted && at.is_null() { Err(INVALID_VALUE) } else { Ok(Place { at, value: T::default() }) }
+                ensure(!(wanted && at.is_null()), INVALID_VALUE)?;
+                Ok(Place { at, value: T::default() })
             }
-            #[inline]
+            #[inline(always)]
             fn arg(held: &mut Place<T>) -> &mut T {
                 &mut held.value
             }
@@ -386,47 +415,65 @@ outputs! {
 /// A value that a body lends to a record.
 pub trait Lend {
     /// What is lent.
-    type Lent: ?Sized;
+    type Lent<'a>;
     /// Bytes in the record.
-    fn len(lent: &Self::Lent) -> usize;
+    fn len(lent: &Self::Lent<'_>) -> usize;
     /// Writes it as its `Wire` does.
-    fn put(lent: &Self::Lent, to: &mut Writer<'_>);
+    fn put(lent: &Self::Lent<'_>, to: &mut Writer<'_>);
+}
+
+/// Bytes that a body lends to a record.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// As they stand.
+    Whole(&'a [u8]),
+    /// Kernel parameters, gathered where the program has them.
+    Parameters(Parameters<'a>),
 }
 
 impl Lend for Vec<u8> {
-    type Lent = [u8];
-    #[inline]
-    fn len(lent: &[u8]) -> usize {
-        8 + padded(lent.len())
+    type Lent<'a> = Bytes<'a>;
+    #[inline(always)]
+    fn len(lent: &Bytes<'_>) -> usize {
+        8 + padded(match lent {
+            Bytes::Whole(bytes) => bytes.len(),
+            Bytes::Parameters(parameters) => parameters.block(),
+        })
     }
-    #[inline]
-    fn put(lent: &[u8], to: &mut Writer<'_>) {
-        to.word(lent.len() as u64);
-        to.bytes(lent);
+    #[inline(always)]
+    fn put(lent: &Bytes<'_>, to: &mut Writer<'_>) {
+        match lent {
+            Bytes::Whole([]) => to.word(0),
+            Bytes::Whole(bytes) => {
+                to.word(bytes.len() as u64);
+                to.bytes(bytes);
+            }
+            Bytes::Parameters(parameters) => {
+                to.word(parameters.block() as u64);
+                parameters.put(to);
+            }
+        }
     }
 }
 
 impl Lend for String {
-    type Lent = str;
-    fn len(lent: &str) -> usize {
-        <Vec<u8> as Lend>::len(lent.as_bytes())
+    type Lent<'a> = &'a str;
+    fn len(lent: &&str) -> usize {
+        <Vec<u8> as Lend>::len(&Bytes::Whole(lent.as_bytes()))
     }
-    fn put(lent: &str, to: &mut Writer<'_>) {
-        <Vec<u8> as Lend>::put(lent.as_bytes(), to);
+    fn put(lent: &&str, to: &mut Writer<'_>) {
+        <Vec<u8> as Lend>::put(&Bytes::Whole(lent.as_bytes()), to);
     }
 }
 
-impl<T: Lend> Field for Value<T>
-where
-    T::Lent: 'static,
-{
-    type Arg<'a> = &'a T::Lent;
-    #[inline]
-    fn len(lent: &&T::Lent) -> usize {
+impl<T: Lend> Field for Value<T> {
+    type Arg<'a> = T::Lent<'a>;
+    #[inline(always)]
+    fn len(lent: &T::Lent<'_>) -> usize {
         T::len(lent)
     }
-    #[inline]
-    fn put(lent: &&T::Lent, to: &mut Writer<'_>) {
+    #[inline(always)]
+    fn put(lent: &T::Lent<'_>, to: &mut Writer<'_>) {
         T::put(lent, to);
     }
 }
@@ -464,14 +511,15 @@ impl Bulk<'_> {
 
 impl Field for BulkIn {
     type Arg<'a> = Bulk<'a>;
-    #[inline]
+    const BULK: bool = true;
+    #[inline(always)]
     fn len(bulk: &Bulk<'_>) -> usize {
         match bulk {
             Bulk::Inline(bytes) => 16 + padded(bytes.len()),
             Bulk::Chunk { .. } => 16,
         }
     }
-    #[inline]
+    #[inline(always)]
     fn put(bulk: &Bulk<'_>, to: &mut Writer<'_>) {
         match bulk {
             Bulk::Inline(bytes) => {

@@ -1,5 +1,7 @@
 //! Short names for the results that this crate answers with.
 
+use std::hint::cold_path;
+
 use cudarc::driver::sys::CUresult;
 
 /// A result other than success, as a number: a driver may answer what this library's `cuda.h` does not list.
@@ -48,6 +50,29 @@ codes! {
     NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED;
     SYSTEM_NOT_READY = CUDA_ERROR_SYSTEM_NOT_READY;
     UNKNOWN = CUDA_ERROR_UNKNOWN;
+}
+
+/// `code` unless `condition`. That is told to be rare: a chain of checks then stays a straight line of instructions.
+#[inline(always)]
+pub fn ensure(condition: bool, code: Code) -> Answer {
+    if condition {
+        Ok(())
+    } else {
+        cold_path();
+        Err(code)
+    }
+}
+
+/// What is there, else `code`, which is told to be rare as in [`ensure`].
+#[inline(always)]
+pub fn there<T>(option: Option<T>, code: Code) -> Answer<T> {
+    match option {
+        Some(value) => Ok(value),
+        None => {
+            cold_path();
+            Err(code)
+        }
+    }
 }
 
 /// A code that came over the wire.

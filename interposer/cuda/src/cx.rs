@@ -1,11 +1,14 @@
 //! What a call's body works with: the session, the calling thread's context, and the way to the worker.
 
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Writer};
-use gpupool_protocol::wire::{CallHead, DownChunk, PendingCall, UpChunk};
+use gpupool_protocol::wire::{CallHead, DownChunk, LinkError, PendingCall, Post, UpChunk};
 
-use crate::code::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, NOT_SUPPORTED, from_wire};
+use crate::code::{
+    Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, NOT_SUPPORTED, ensure, from_wire, there,
+};
 use crate::session::Session;
 use crate::state::objects::Context;
 use crate::{output, session, thread};
@@ -36,32 +39,34 @@ pub struct Cx {
     pub session: &'static Session,
     /// The calling thread's current context (a handle), or 0.
     pub context: u64,
+    /// The object of that context, if it has not gone.
+    pub context_object: Option<&'static Context>,
+    /// The calling thread's lane.
+    pub lane: u32,
     /// What null means as a stream: 0 (legacy) or 2 (the thread's own).
     pub null_stream: u64,
 }
 
 impl Enter for Cx {
-    #[inline]
+    #[inline(always)]
     fn enter(per_thread: bool) -> Answer<Self> {
         let session = session::live()?;
-        let context = thread::enter()?;
-        Ok(Self { session, context, null_stream: if per_thread { 2 } else { 0 } })
+        let (lane, context) = thread::enter()?;
+        let context_object = session.contexts.get(context);
+        Ok(Self { session, context, context_object, lane, null_stream: if per_thread { 2 } else { 0 } })
     }
 }
 
 impl Cx {
     /// The current context. CUDA_ERROR_INVALID_CONTEXT without one, CUDA_ERROR_CONTEXT_IS_DESTROYED if it has gone, and
     /// an error of its that stays.
-    #[inline]
+    #[inline(always)]
     pub fn current(self) -> Answer<&'static Context> {
-        if self.context == 0 {
-            return Err(INVALID_CONTEXT);
-        }
-        let context = self.session.contexts.get(self.context).ok_or(CONTEXT_IS_DESTROYED)?;
-        if !context.active.load(Relaxed) {
-            return Err(CONTEXT_IS_DESTROYED);
-        }
-        from_wire(context.sticky.load(Relaxed))?;
+        ensure(self.context != 0, INVALID_CONTEXT)?;
+        let context = there(self.context_object, CONTEXT_IS_DESTROYED)?;
+        ensure(context.active.load(Relaxed), CONTEXT_IS_DESTROYED)?;
+        let sticky = context.sticky.load(Relaxed);
+        ensure(sticky == 0, Code(sticky))?;
         Ok(context)
     }
 
@@ -76,24 +81,51 @@ impl Cx {
 
     /// The same call in another context: that of the object that it is about.
     pub fn within(self, context: u64) -> Self {
-        Self { context, ..self }
+        if context == self.context {
+            return self;
+        }
+        Self { context, context_object: self.session.contexts.get(context), ..self }
     }
 
     /// A record's header.
-    #[inline]
+    #[inline(always)]
     pub fn head(self, call: u16) -> CallHead<'static> {
-        CallHead::new(call, thread::lane(), self.context)
+        CallHead::new(call, self.lane, self.context)
     }
 
     /// Whether the worker answers this record. Else CUDA_ERROR_NOT_SUPPORTED.
-    #[inline]
+    #[inline(always)]
     pub fn supports(self, call: u16) -> Answer {
-        if self.session.answers(call) { Ok(()) } else { Err(NOT_SUPPORTED) }
+        ensure(self.session.answers(call), NOT_SUPPORTED)
     }
 
-    /// Posts a record.
-    #[inline]
-    pub fn post(
+    /// Begins to post a record of `len` bytes: gives what writes its body. Then comes [`Cx::end_post`], with nothing but
+    /// writing in between.
+    #[inline(always)]
+    pub fn begin_post(self, call: u16, len: usize) -> Answer<(Post<'static>, Writer<'static>)> {
+        self.supports(call)?;
+        self.sent(self.session.link.begin_post(len))
+    }
+
+    /// Publishes a record whose body has been written.
+    #[inline(always)]
+    pub fn end_post(self, call: u16, post: Post<'static>, body: Writer<'static>) -> Answer {
+        self.sent(post.end(body, call, self.lane, self.context))
+    }
+
+    #[inline(always)]
+    fn sent<T>(self, result: Result<T, LinkError>) -> Answer<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                cold_path();
+                Err(self.session.lost(&error))
+            }
+        }
+    }
+
+    /// Posts a record that may use a chunk.
+    pub fn post_with(
         self,
         call: u16,
         up: Option<UpChunk<'static>>,
@@ -137,7 +169,7 @@ impl Cx {
     /// An answer's code, with errors that stay noted.
     pub fn result(self, code: u32) -> Answer {
         if is_sticky(code)
-            && let Some(context) = self.session.contexts.get(self.context)
+            && let Some(context) = self.context_object
         {
             context.sticky.store(code, Relaxed);
         }

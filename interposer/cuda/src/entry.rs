@@ -11,31 +11,40 @@ use crate::code::{Answer, Code, NOT_SUPPORTED, UNKNOWN};
 use crate::log::{self, LogLevel, say};
 use crate::state::objects::lock;
 
-/// Writes a call's arguments; a function, so that it costs nothing unless it is asked for.
+/// Writes a call's arguments.
 pub type Arguments<'a> = &'a dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// Runs a body. The result is a `CUresult` as a number, since one that NVIDIA's runtime expects is not in `cuda.h`.
-#[inline]
-pub fn run(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> u32 {
-    if log::wants(LogLevel::Trace) {
-        return traced(name, arguments, body);
-    }
-    guarded(name, body)
-}
-
-#[inline]
-fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => 0,
-        Ok(Err(Code(code))) => code,
-        Err(panic) => panicked(name, panic.as_ref()).0,
+/// What an exported function returns: a `CUresult` as a number, since one that NVIDIA's runtime expects is not in
+/// `cuda.h`.
+#[inline(always)]
+pub fn number(answer: Answer) -> u32 {
+    match answer {
+        Ok(()) => 0,
+        Err(Code(code)) => code,
     }
 }
 
+/// Whether calls are to be traced.
+#[inline(always)]
+pub fn is_traced() -> bool {
+    log::wants(LogLevel::Trace)
+}
+
+/// Runs a call.
+#[inline(always)]
+pub fn run(name: &'static str, call: impl FnOnce() -> u32) -> u32 {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(code) => code,
+        Err(panic) => panicked(name, panic),
+    }
+}
+
+/// Runs a call and logs it.
 #[cold]
-fn traced(name: &'static str, arguments: Arguments<'_>, body: impl FnOnce() -> Answer) -> u32 {
+#[inline(never)]
+pub fn traced(name: &'static str, arguments: Arguments<'_>, call: impl FnOnce() -> u32) -> u32 {
     let start = Instant::now();
-    let code = guarded(name, body);
+    let code = run(name, call);
     let took = start.elapsed();
     let arguments = Shown(arguments).to_string();
     let meaning =
@@ -54,11 +63,12 @@ impl fmt::Display for Shown<'_> {
 
 /// A defect of this library must not end the program.
 #[cold]
-fn panicked(name: &'static str, panic: &(dyn std::any::Any + Send)) -> Code {
+#[inline(never)]
+fn panicked(name: &'static str, panic: Box<dyn std::any::Any + Send>) -> u32 {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     say!(Error, "{name}: a defect in gpupool, please report it: {text}");
-    UNKNOWN
+    UNKNOWN.0
 }
 
 /// What a symbol answers that exists and does nothing. Logged once a symbol.

@@ -47,7 +47,7 @@ macro_rules! per_thread {
 /// Writes `name: value, ` pairs.
 macro_rules! arguments {
     ($($param:ident)*) => {
-        &|_f: &mut std::fmt::Formatter<'_>| {
+        &move |_f: &mut std::fmt::Formatter<'_>| {
             $(write!(_f, concat!(stringify!($param), ": {:?}, "), $param)?;)*
             Ok(())
         }
@@ -63,11 +63,19 @@ macro_rules! hand_symbols {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $symbol($($param: $ty),*) -> u32 {
-            entry::run(stringify!($symbol), arguments!($($param)*), || {
+            // Apart from what catches its panics: then its arguments stay in registers.
+            #[inline(never)]
+            unsafe fn body($($param: $ty),*) -> Answer {
                 let cx = Enter::enter(per_thread!($mode))?;
                 // SAFETY: the caller vouches for the arguments.
                 calls::$name(cx, $(unsafe { FromC::into_body($param) }),*)
-            })
+            }
+            // SAFETY: as above.
+            let call = move || entry::number(unsafe { body($($param),*) });
+            if entry::is_traced() {
+                return entry::traced(stringify!($symbol), arguments!($($param)*), call);
+            }
+            entry::run(stringify!($symbol), call)
         }
     )*};
 }
@@ -81,7 +89,9 @@ macro_rules! auto_symbols {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $symbol($($param: <$kind as ClientArg>::C),*) -> u32 {
-            entry::run(stringify!($symbol), arguments!($($param)*), || -> Answer {
+            // Apart from what catches its panics: then its arguments stay in registers.
+            #[inline(never)]
+            unsafe fn body($($param: <$kind as ClientArg>::C),*) -> Answer {
                 let cx = Cx::enter(per_thread!($mode))?;
                 cx.current()?;
                 // SAFETY: the caller vouches for the arguments.
@@ -91,7 +101,13 @@ macro_rules! auto_symbols {
                 send::$name(cx, $(<$kind as ClientArg>::arg(&mut $param)),*)?;
                 $(<$kind as ClientArg>::store($param);)*
                 Ok(())
-            })
+            }
+            // SAFETY: as above.
+            let call = move || entry::number(unsafe { body($($param),*) });
+            if entry::is_traced() {
+                return entry::traced(stringify!($symbol), arguments!($($param)*), call);
+            }
+            entry::run(stringify!($symbol), call)
         }
     )*};
 }

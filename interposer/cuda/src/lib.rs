@@ -19,6 +19,7 @@ mod exports;
 mod host;
 mod log;
 mod output;
+mod parameters;
 mod send;
 mod session;
 mod state;

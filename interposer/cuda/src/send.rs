@@ -8,7 +8,7 @@ use gpupool_protocol::api::kinds::{
 };
 use gpupool_protocol::wire::UpChunk;
 
-use crate::args::Field;
+use crate::args::{Field, leading};
 use crate::code::Answer;
 use crate::cx::Cx;
 
@@ -25,13 +25,25 @@ macro_rules! sender {
         ///
         /// # Errors
         /// The session is broken, or the worker does not know the record.
-        #[allow(non_snake_case, clippy::too_many_arguments, unused_mut, unused_variables, dead_code)]
-        #[inline]
+        #[allow(non_snake_case, clippy::too_many_arguments, unused_mut, unused_assignments, unused_variables, dead_code)]
+        #[inline(always)]
         pub fn $name(cx: Cx, $(mut $param: <$kind as Field>::Arg<'_>),*) -> Answer {
+            let len = 0 $(+ <$kind as Field>::len(&$param))*;
+            if !(false $(|| <$kind as Field>::BULK)*) {
+                // What every record has is written through a writer of its own, whose room the compiler knows.
+                const LEADING: usize = leading(&[$(<$kind as Field>::FIXED),*]);
+                let (post, body) = cx.begin_post($number, len)?;
+                let (mut fixed, mut rest) = body.split(LEADING);
+                let mut at = 0;
+                $(
+                    <$kind as Field>::put(&$param, if at < LEADING { &mut fixed } else { &mut rest });
+                    at += <$kind as Field>::FIXED;
+                )*
+                return cx.end_post($number, post, rest);
+            }
             let mut up: Option<UpChunk<'static>> = None;
             $(if let Some(chunk) = <$kind as Field>::chunk(&mut $param) { up = Some(chunk); })*
-            let len = 0 $(+ <$kind as Field>::len(&$param))*;
-            cx.post($number, up, len, |to| { $(<$kind as Field>::put(&$param, to);)* })
+            cx.post_with($number, up, len, |to| { $(<$kind as Field>::put(&$param, to);)* })
         }
     };
     (call $number:literal $name:ident ($($param:ident: $kind:ty),*)) => {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::code::{Answer, NOT_PERMITTED};
+use crate::code::{Answer, NOT_PERMITTED, ensure};
 
 /// Values without destructors: they are there as long as the thread runs any code, also in the destructors of others.
 struct Thread {
@@ -100,10 +100,18 @@ fn pop(thread: &Thread) -> Option<u64> {
     }
 }
 
-/// The current context, for a call that begins. CUDA_ERROR_NOT_PERMITTED inside a host function.
-#[inline]
-pub fn enter() -> Answer<u64> {
-    THREAD.with(|t| if t.in_callback.get() { Err(NOT_PERMITTED) } else { Ok(t.context.get()) })
+/// The calling thread's lane and current context, for a call that begins. CUDA_ERROR_NOT_PERMITTED inside a host
+/// function.
+#[inline(always)]
+pub fn enter() -> Answer<(u32, u64)> {
+    THREAD.with(|t| {
+        ensure(!t.in_callback.get(), NOT_PERMITTED)?;
+        let lane = match t.lane.get() {
+            0 => new_lane(t),
+            lane => lane,
+        };
+        Ok((lane, t.context.get()))
+    })
 }
 
 /// Says that the thread runs host functions, or has stopped to.

@@ -72,7 +72,8 @@ pub trait Transport: Send + Sync {
     /// Makes `pieces` visible to the peer.
     fn push(&self, pieces: &[Piece<'_>], when: When) -> Result<(), LinkError>;
 
-    /// Wakes the peer's threads that sleep at `point`, if any.
+    /// Wakes the peer's threads that sleep at `point`, if any. Between their news and this call the client has made a
+    /// sequentially consistent fence.
     fn ring(&self, point: Point);
 
     /// Waits until `ready` holds, the link breaks (`Err`), or `until` has come (`Ok(false)`). `ready` looks only at

@@ -26,7 +26,7 @@ use super::{End, Piece, Point, Side, Transport, When};
 use crate::wire::atomics::Real;
 use crate::wire::layout::{SLOTS, down, up};
 use crate::wire::memory::{Access, Region};
-use crate::wire::sleep::{change_bell, sleep_unless, someone_sleeps};
+use crate::wire::sleep::{change_bell, nap_unless, naps, sleep_unless, someone_sleeps};
 use crate::wire::state::{LinkError, LinkState};
 use crate::wire::threads::spawn_quiet;
 
@@ -287,7 +287,12 @@ impl Transport for Shm {
     fn ring(&self, point: Point) {
         let peer = if self.side == Side::Client { Side::Worker } else { Side::Client };
         let words = Words::of(peer, point);
-        if someone_sleeps::<Real>(self.incoming.word32(words.sleepers)) {
+        let sleepers = self.incoming.word32(words.sleepers);
+        let asleep = match peer {
+            Side::Client => someone_sleeps::<Real>(sleepers),
+            Side::Worker => naps(sleepers.load(Relaxed)),
+        };
+        if asleep {
             if matches!(point, Point::Bell) {
                 change_bell::<Real>(self.outgoing.word32(words.bell));
             }
@@ -321,7 +326,12 @@ impl Transport for Shm {
                 Side::Worker => left,
             };
             let sleepers = self.outgoing.word32(words.sleepers);
-            if sleep_unless::<Real>(sleepers, bell, &stop, |seen| self.sleep(words.bell, seen, slice)) {
+            let sleep = |seen| self.sleep(words.bell, seen, slice);
+            let early = match self.side {
+                Side::Client => sleep_unless::<Real>(sleepers, bell, &stop, sleep),
+                Side::Worker => nap_unless::<Real>(sleepers, bell, &stop, sleep),
+            };
+            if early {
                 self.state.check()?;
                 return Ok(true);
             }
@@ -358,7 +368,7 @@ impl Transport for Shm {
             }
             // The worker sleeps without slices, and may not write its bell: wake until it has noticed.
             Side::Worker => {
-                while self.outgoing.word32(down::WORKER_SLEEP).load(Acquire) != 0 {
+                while naps(self.outgoing.word32(down::WORKER_SLEEP).load(Acquire)) {
                     self.wake(&self.incoming, up::WORKER_BELL);
                     std::thread::sleep(Duration::from_millis(1));
                 }

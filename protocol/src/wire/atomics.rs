@@ -7,6 +7,8 @@ use std::sync::atomic::{self, Ordering};
 pub trait Word32 {
     /// As [`atomic::AtomicU32::load`].
     fn load(&self, order: Ordering) -> u32;
+    /// As [`atomic::AtomicU32::store`].
+    fn store(&self, value: u32, order: Ordering);
     /// As [`atomic::AtomicU32::fetch_add`].
     fn fetch_add(&self, by: u32, order: Ordering) -> u32;
     /// As [`atomic::AtomicU32::fetch_sub`].
@@ -47,6 +49,10 @@ macro_rules! words {
             #[inline]
             fn load(&self, order: Ordering) -> u32 {
                 self.load(order)
+            }
+            #[inline]
+            fn store(&self, value: u32, order: Ordering) {
+                self.store(value, order)
             }
             #[inline]
             fn fetch_add(&self, by: u32, order: Ordering) -> u32 {

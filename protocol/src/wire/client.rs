@@ -1,12 +1,16 @@
 //! The client's end of a link, used by every thread of the program.
 
+use std::hint::cold_path;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
+
+use super::atomics::Real;
 use super::client_calls::PendingCall;
 use super::client_chunks::{DownChunk, DownChunks, UpChunk, UpChunks};
 use super::codec::{Reader, Writer, padded};
@@ -16,6 +20,7 @@ use super::memory::Region;
 use super::pool::IndexPool;
 use super::producer::Producer;
 use super::ring::{Place, Ring};
+use super::sleep::ring_once;
 use super::state::{LONG_WAIT, LinkError, LinkState, LongWait, LongWaitHook, WaitKind};
 use crate::transport::arena::ArenaMap;
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
@@ -42,6 +47,7 @@ pub struct CallHead<'l> {
 
 impl<'l> CallHead<'l> {
     /// A header without chunks.
+    #[inline]
     pub fn new(call: u16, lane: u32, context: u64) -> Self {
         Self { call, lane, context, up: None, down: None }
     }
@@ -69,7 +75,9 @@ pub struct ClientLink {
     pub(super) down: Arc<Region>,
     /// Whether the worker sees stores at once.
     mapped: bool,
-    producer: Producer,
+    producer: Producer<RING_BYTES>,
+    /// The sleep of the worker for which somebody has rung last.
+    rung: CachePadded<AtomicU32>,
     pub(super) slots: IndexPool,
     pub(super) up_chunks: UpChunks,
     pub(super) down_chunks: DownChunks,
@@ -103,7 +111,8 @@ impl ClientLink {
             transport,
             up: outgoing,
             down: incoming,
-            producer: Producer::new(RING),
+            producer: Producer::new(),
+            rung: CachePadded::new(AtomicU32::new(0)),
             slots: IndexPool::new(SLOTS),
             up_chunks: UpChunks::new(),
             down_chunks: DownChunks::new(),
@@ -118,7 +127,6 @@ impl ClientLink {
 
     /// Records a call that has no answer. `fill` writes the body, `body_len` bytes (rounded up to 8). Returns the
     /// record's position. Waits only when the ring is full.
-    #[inline]
     pub fn post(
         &self,
         head: CallHead<'_>,
@@ -126,10 +134,18 @@ impl ClientLink {
         fill: impl FnOnce(&mut Writer<'_>),
     ) -> Result<u64, LinkError> {
         let position = self.record(&head, None, body_len, fill)?;
-        if !self.mapped {
-            self.push_soon()?;
-        }
+        self.posted()?;
         Ok(position)
+    }
+
+    /// On shared memory a post is seen at once; elsewhere it is pushed soon.
+    #[inline(always)]
+    pub(super) fn posted(&self) -> Result<(), LinkError> {
+        if self.mapped {
+            return Ok(());
+        }
+        cold_path();
+        self.push_soon()
     }
 
     /// Records a call, waits for its answer and hands it to `read`: the CUDA result and the answer's bytes, a private
@@ -165,7 +181,6 @@ impl ClientLink {
     }
 
     /// Writes one record and publishes it.
-    #[inline]
     fn record(
         &self,
         head: &CallHead<'_>,
@@ -173,19 +188,13 @@ impl ClientLink {
         body_len: usize,
         fill: impl FnOnce(&mut Writer<'_>),
     ) -> Result<u64, LinkError> {
-        self.state.check()?;
-        if body_len > BODY_BYTES_MAX {
-            return Err(LinkError::TooLong { len: body_len, max: BODY_BYTES_MAX });
-        }
-        let body = padded(body_len);
-        let length = Head::BYTES + body as u32;
-        let record = Unfinished { link: self, place: self.reserve(length)?, whole: false };
-        let at = up::RING + RING.index(record.place.record());
-        let mut writer = self.up.writer(at + Head::BYTES, body);
-        fill(&mut writer);
-        writer.finish();
+        let (place, first, mut body) = self.begin(body_len)?;
+        let unfinished = Unfinished { link: self, place };
+        fill(&mut body);
+        std::mem::forget(unfinished);
+        let whole = body.finish();
         let head = Head {
-            length,
+            length: place.record_len(),
             call: head.call,
             chunk_up: head.up.as_ref().map(UpChunk::spend),
             chunk_down: head.down.as_ref().map(DownChunk::index),
@@ -193,15 +202,84 @@ impl ClientLink {
             slot,
             context: head.context,
         };
-        self.up.copy_in(at, &head.encode());
-        Ok(record.publish())
+        self.end(place, first, whole, head)?;
+        Ok(place.record())
     }
 
-    #[inline]
+    /// Reserves a record with a body of `body_len` bytes; gives what writes its header and its body. It must come to
+    /// [`ClientLink::end`], or no later record is seen.
+    #[inline(always)]
+    pub(super) fn begin(&self, body_len: usize) -> Result<(Place, Writer<'_>, Writer<'_>), LinkError> {
+        self.state.check()?;
+        if body_len > BODY_BYTES_MAX {
+            cold_path();
+            return Err(LinkError::TooLong { len: body_len, max: BODY_BYTES_MAX });
+        }
+        let length = Head::BYTES + padded(body_len) as u32;
+        let place = self.reserve(length)?;
+        let whole = self.up.writer(up::RING + RING.index(place.record()), length as usize);
+        let (head, body) = whole.split(Head::BYTES as usize);
+        Ok((place, head, body))
+    }
+
+    /// Writes the header and publishes the record. One whose body did not fit is skipped by the worker.
+    #[inline(always)]
+    pub(super) fn end(
+        &self,
+        place: Place,
+        mut first: Writer<'_>,
+        whole: bool,
+        head: Head,
+    ) -> Result<(), LinkError> {
+        first.words(head.words());
+        if !whole {
+            return Err(self.overrun(place));
+        }
+        self.publish(place);
+        Ok(())
+    }
+
+    #[cold]
+    fn overrun(&self, place: Place) -> LinkError {
+        self.skip(place.record(), place.record_len());
+        self.publish(place);
+        let max = (place.record_len() - Head::BYTES) as usize;
+        LinkError::TooLong { len: max + 1, max }
+    }
+
+    /// Publishes a filled reservation, and wakes the worker if it sleeps.
+    #[inline(always)]
+    fn publish(&self, place: Place) {
+        if place.pad > 0 {
+            cold_path();
+            self.skip(place.start, place.pad);
+        }
+        let moved = self.producer.finish(place, self.up.word64(up::PUBLISHED));
+        // The fence between the position and this look is in `finish`.
+        if moved && self.mapped {
+            ring_once::<Real>(self.down.word32(down::WORKER_SLEEP), &self.rung, || self.wake_worker());
+        }
+    }
+
+    #[cold]
+    fn wake_worker(&self) {
+        self.transport.ring(Point::Bell);
+    }
+
+    /// Makes `len` bytes of the ring a record that the worker skips.
+    #[cold]
+    fn skip(&self, at: u64, len: u32) {
+        self.up.word64(up::RING + RING.index(at)).store(Head::pad_word(len), Relaxed);
+    }
+
+    #[inline(always)]
     fn reserve(&self, size: u32) -> Result<Place, LinkError> {
         match self.producer.try_reserve(size) {
             Some(place) => Ok(place),
-            None => self.reserve_slowly(size),
+            None => {
+                cold_path();
+                self.reserve_slowly(size)
+            }
         }
     }
 
@@ -478,39 +556,16 @@ fn arena_wish() -> u64 {
     FIRST + STEP * u64::from(std::process::id() % 251)
 }
 
-/// A reserved record. If it is not published, because `fill` panicked, it becomes one that is skipped, so that the
-/// records behind it are not held back.
+/// A record that is being filled by code that may panic. Dropped only when it does: then it becomes one that is
+/// skipped, so that the records behind it are not held back.
 struct Unfinished<'l> {
     link: &'l ClientLink,
     place: Place,
-    whole: bool,
-}
-
-impl Unfinished<'_> {
-    #[inline]
-    fn publish(mut self) -> u64 {
-        self.whole = true;
-        self.place.record()
-    }
 }
 
 impl Drop for Unfinished<'_> {
-    #[inline]
+    #[cold]
     fn drop(&mut self) {
-        let Place { start, pad, .. } = self.place;
-        let up = &self.link.up;
-        let skip =
-            |at: u64, len: u32| up.word64(up::RING + RING.index(at)).store(Head::pad_word(len), Relaxed);
-        if pad > 0 {
-            skip(start, pad);
-        }
-        if !self.whole {
-            skip(self.place.record(), self.place.record_len());
-        }
-        let moved = self.link.producer.finish(self.place, up.word64(up::PUBLISHED));
-        // The fence between the position and this look is in `finish`.
-        if moved && self.link.mapped && self.link.down.word32(down::WORKER_SLEEP).load(Relaxed) != 0 {
-            self.link.transport.ring(Point::Bell);
-        }
+        self.link.overrun(self.place);
     }
 }

@@ -4,6 +4,7 @@
 //! [`Writer`] fills ring memory that the peer may be looking at, through raw pointers only. [`Reader`] walks a
 //! *private copy* of a record and trusts nothing in it.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 /// A record that its sender should not have been able to make. It ends that session only.
@@ -30,24 +31,44 @@ pub const fn padded(n: usize) -> usize {
 }
 
 /// A bounds-checked cursor over memory that is being filled for the peer.
+///
+/// It never panics: what does not fit is not written, and [`Writer::finish`] says so. That is a defect of the caller,
+/// whose lengths and contents disagree.
 pub struct Writer<'a> {
     at: *mut u8,
     left: usize,
+    overrun: bool,
     memory: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Writer<'a> {
     /// A writer over a private buffer.
     pub fn over(buffer: &'a mut [u8]) -> Self {
-        Self { at: buffer.as_mut_ptr(), left: buffer.len(), memory: PhantomData }
+        Self { at: buffer.as_mut_ptr(), left: buffer.len(), overrun: false, memory: PhantomData }
     }
 
     /// A writer over `len` bytes of ring memory.
     ///
     /// # Safety
     /// `at` must be valid for writes of `len` bytes for `'a`, and no other thread of this process may touch them.
+    #[inline(always)]
     pub unsafe fn new(at: *mut u8, len: usize) -> Self {
-        Self { at, left: len, memory: PhantomData }
+        Self { at, left: len, overrun: false, memory: PhantomData }
+    }
+
+    /// Two writers, over the first `at` bytes and over the rest. If there are fewer, the first has what there is and the
+    /// second is overrun.
+    #[inline(always)]
+    pub fn split(self, at: usize) -> (Self, Self) {
+        if at > self.left {
+            cold_path();
+            let rest = Self { at: self.at, left: 0, overrun: true, memory: PhantomData };
+            return (self, rest);
+        }
+        // SAFETY: still within the bytes that are ours, or just behind them.
+        let behind = unsafe { self.at.add(at) };
+        let rest = Self { at: behind, left: self.left - at, overrun: self.overrun, memory: PhantomData };
+        (Self { left: at, ..self }, rest)
     }
 
     /// Bytes that are still free.
@@ -56,41 +77,95 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends `bytes` and zeroes up to the next 8-byte boundary.
-    ///
-    /// # Panics
-    /// When the record was reserved too small: a defect of the caller, whose `wire_len` and `put` disagree.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        let whole = padded(bytes.len());
-        assert!(whole <= self.left, "record reserved too small");
-        // SAFETY: `whole` bytes from `at` are ours (checked above, `new`'s contract); `bytes` cannot overlap memory
-        // that only this writer may touch.
+        let mut block = self.block(bytes.len(), false);
+        block.put(0, bytes);
+    }
+
+    /// Appends `len` bytes that consist of pieces, which the block takes, and zeroes up to the next 8-byte boundary.
+    /// `gaps`: not every byte belongs to a piece; then all are zeroed first.
+    #[inline(always)]
+    pub fn block(&mut self, len: usize, gaps: bool) -> Block<'_> {
+        let whole = padded(len);
+        // `len` again, since rounding up may wrap.
+        if whole > self.left || len > whole {
+            cold_path();
+            self.overrun = true;
+            return Block { at: self.at, len: 0, overrun: &mut self.overrun };
+        }
+        let at = self.at;
+        // SAFETY: `whole` bytes from `at` are ours (checked above, `new`'s contract). The padding is within the last
+        // word of them.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at, bytes.len());
-            std::ptr::write_bytes(self.at.add(bytes.len()), 0, whole - bytes.len());
-            self.at = self.at.add(whole);
+            if gaps {
+                std::ptr::write_bytes(at, 0, whole);
+            } else if whole != len {
+                at.add(whole - 8).cast::<u64>().write_unaligned(0);
+            }
+            self.at = at.add(whole);
         }
         self.left -= whole;
+        Block { at, len, overrun: &mut self.overrun }
     }
 
     /// Appends one 64-bit word.
-    #[inline]
+    #[inline(always)]
     pub fn word(&mut self, word: u64) {
-        assert!(self.left >= 8, "record reserved too small");
-        // SAFETY: eight bytes from `at` are ours (checked above, `new`'s contract).
-        unsafe {
-            self.at.cast::<u64>().write_unaligned(word.to_le());
-            self.at = self.at.add(8);
-        }
-        self.left -= 8;
+        self.words([word]);
     }
 
-    /// Zeroes what is left.
-    pub fn finish(mut self) {
-        let left = self.left;
-        // SAFETY: `left` bytes from `at` are ours (`new`'s contract).
-        unsafe { std::ptr::write_bytes(self.at, 0, left) };
-        self.left = 0;
+    /// Appends words.
+    #[inline(always)]
+    pub fn words<const N: usize>(&mut self, words: [u64; N]) {
+        if self.left < 8 * N {
+            cold_path();
+            self.overrun = true;
+            return;
+        }
+        // SAFETY: `8 * N` bytes from `at` are ours (checked above, `new`'s contract).
+        unsafe {
+            self.at.cast::<[u64; N]>().write_unaligned(words.map(u64::to_le));
+            self.at = self.at.add(8 * N);
+        }
+        self.left -= 8 * N;
+    }
+
+    /// Zeroes what is left. Says whether everything fitted.
+    #[inline(always)]
+    pub fn finish(self) -> bool {
+        if self.left > 0 {
+            cold_path();
+            // SAFETY: `left` bytes from `at` are ours (`new`'s contract).
+            unsafe { std::ptr::write_bytes(self.at, 0, self.left) };
+        }
+        !self.overrun
+    }
+}
+
+/// Bytes of a record that are put together from pieces. A piece that does not lie within them is not written, and its
+/// record is overrun.
+pub struct Block<'w> {
+    at: *mut u8,
+    len: usize,
+    overrun: &'w mut bool,
+}
+
+impl Block<'_> {
+    /// Puts a piece at its offset.
+    #[inline(always)]
+    pub fn put(&mut self, offset: usize, piece: &[u8]) {
+        if offset > self.len || piece.len() > self.len - offset {
+            cold_path();
+            *self.overrun = true;
+            return;
+        }
+        // SAFETY: `len` bytes from `at` belong to the block, and the piece lies within them (checked above); it cannot
+        // overlap memory that only the writer may touch.
+        unsafe {
+            let to = self.at.add(offset);
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
+        }
     }
 }
 
@@ -282,11 +357,30 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_is_not_written_and_said() {
+        let mut buffer = [0xEEu8; 24];
+        let mut to = Writer::over(&mut buffer[..16]);
+        to.words([1, 2, 3]);
+        to.bytes(&[7; 17]);
+        to.block(usize::MAX, true).put(0, &[7]);
+        to.bytes(&[5; 3]);
+        to.block(4, false).put(2, &[7; 3]);
+        assert!(!to.finish());
+        assert_eq!(buffer[..3], [5; 3]);
+        assert_eq!(buffer[16..], [0xEE; 8]);
+        let (mut first, rest) = Writer::over(&mut buffer[..16]).split(24);
+        first.words([1, 2]);
+        assert!(first.finish() && !rest.finish());
+        let (first, rest) = Writer::over(&mut buffer).split(24);
+        assert!(first.finish() && rest.finish());
+    }
+
+    #[test]
     fn padding_is_zeroed() {
         let mut buffer = [0xFFu8; 16];
         let mut to = Writer::over(&mut buffer);
         to.bytes(&[1, 2, 3]);
-        to.finish();
+        assert!(to.finish());
         assert_eq!(buffer, [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

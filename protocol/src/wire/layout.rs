@@ -85,7 +85,7 @@ pub mod down {
 
     /// u64: all records below this ring position are done with; their space is free.
     pub const CONSUMED: u32 = 0;
-    /// u32: not zero while the worker sleeps on its bell ([`super::up::WORKER_BELL`]).
+    /// u32: odd while the worker sleeps on its bell ([`super::up::WORKER_BELL`]), and never the same for two sleeps.
     pub const WORKER_SLEEP: u32 = LINE;
     /// u32: changed by the worker to wake client threads.
     pub const CLIENT_BELL: u32 = 2 * LINE;
@@ -194,19 +194,27 @@ pub enum BadHead {
 impl Head {
     /// Bytes of a header.
     pub const BYTES: u32 = 24;
+    const WORDS: usize = Self::BYTES as usize / 8;
 
-    /// The header's bytes.
-    pub fn encode(&self) -> [u8; Self::BYTES as usize] {
+    /// The header as the 64-bit words that stand in the ring.
+    #[inline(always)]
+    pub fn words(&self) -> [u64; Self::WORDS] {
         let chunk =
             |index: Option<u32>, flag, shift| index.map_or(0, |i| flag | ((i as u16 & INDEX_MASK) << shift));
         let flags = chunk(self.chunk_up, FLAG_UP, UP_SHIFT) | chunk(self.chunk_down, FLAG_DOWN, DOWN_SHIFT);
+        [
+            u64::from(self.length) | u64::from(self.call) << 32 | u64::from(flags) << 48,
+            u64::from(self.lane) | u64::from(self.slot.unwrap_or(NO_SLOT)) << 32,
+            self.context,
+        ]
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; Self::BYTES as usize] {
         let mut bytes = [0; Self::BYTES as usize];
-        bytes[0..4].copy_from_slice(&self.length.to_le_bytes());
-        bytes[4..6].copy_from_slice(&self.call.to_le_bytes());
-        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.lane.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.slot.unwrap_or(NO_SLOT).to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.context.to_le_bytes());
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
     }
 

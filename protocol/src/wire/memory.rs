@@ -80,6 +80,7 @@ impl Region {
     }
 
     /// Whether `len` bytes from `offset` lie in the region.
+    #[inline(always)]
     pub fn holds(&self, offset: u32, len: usize) -> bool {
         offset as usize + len <= self.len as usize
     }
@@ -88,7 +89,7 @@ impl Region {
     ///
     /// # Panics
     /// When they are not: offsets come from `layout`, and indices of the peer are checked before they become offsets.
-    #[inline]
+    #[inline(always)]
     fn at(&self, offset: u32, len: usize) -> *mut u8 {
         assert!(self.holds(offset, len), "{len} bytes at {offset} are outside the region");
         // SAFETY: within the mapping, checked above.
@@ -96,7 +97,7 @@ impl Region {
     }
 
     /// The 64-bit word at `offset`. On a read-only region use only loads of order Acquire or Relaxed.
-    #[inline]
+    #[inline(always)]
     pub fn word64(&self, offset: u32) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
         // SAFETY: mapped for `self`'s life, aligned, and words are only reached through atomics. Plain atomic loads
@@ -105,7 +106,7 @@ impl Region {
     }
 
     /// The 32-bit word at `offset`, under the same rule as [`Region::word64`].
-    #[inline]
+    #[inline(always)]
     pub fn word32(&self, offset: u32) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
         // SAFETY: as in `word64`.
@@ -155,7 +156,7 @@ impl Region {
 
     /// A writer over `len` bytes at `offset`, which the caller has reserved: no other thread of this process touches
     /// them while the writer lives.
-    #[inline]
+    #[inline(always)]
     pub(super) fn writer(&self, offset: u32, len: usize) -> Writer<'_> {
         assert!(self.access == Access::ReadWrite);
         let at = self.at(offset, len);

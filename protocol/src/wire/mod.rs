@@ -11,6 +11,7 @@ pub mod atomics;
 pub mod client;
 pub mod client_calls;
 pub mod client_chunks;
+pub mod client_posts;
 #[allow(unsafe_code)]
 pub mod codec;
 pub mod consumer;
@@ -29,6 +30,7 @@ pub mod worker;
 pub use client::{CallHead, ClientLink};
 pub use client_calls::{PendingCall, Reply};
 pub use client_chunks::{DownChunk, UpChunk};
+pub use client_posts::Post;
 pub use layout::Head;
 pub use state::{LinkError, LongWait, WaitKind};
 pub use worker::{Receiver, Record, Replier, WorkerLink};

@@ -6,6 +6,7 @@
 //! thread that published the record before, goes on. The marks are in private memory, so nothing that the peer could
 //! change is ever read back. A single posting thread needs one compare-and-swap and one fence a record.
 
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crossbeam_utils::CachePadded;
@@ -20,9 +21,8 @@ const _: () = assert!(Head::BYTES >= MARK_BYTES);
 /// Bit of a mark: some thread publishes this record. Positions are multiples of 8.
 const CLAIMED: u64 = 1;
 
-/// The positions of the writing side.
-pub struct Producer<A: Atomics = Real> {
-    ring: Ring,
+/// The positions of the writing side of a ring of `CAPACITY` bytes.
+pub struct Producer<const CAPACITY: u32, A: Atomics = Real> {
     /// Everything below is taken by some thread.
     reserved: CachePadded<A::U64>,
     /// Everything below is finished.
@@ -34,23 +34,28 @@ pub struct Producer<A: Atomics = Real> {
     marks: Box<[A::U64]>,
 }
 
-impl<A: Atomics> Producer<A> {
+impl<const CAPACITY: u32, A: Atomics> Producer<CAPACITY, A> {
+    /// A constant, so that its masks are parts of instructions. Records have at most half of it, or less by the caller's
+    /// rule.
+    const RING: Ring = Ring::new(CAPACITY, CAPACITY / 2);
+
     /// An empty ring.
-    pub fn new(ring: Ring) -> Self {
+    #[allow(clippy::new_without_default)] // an empty ring is no value that somebody has in mind
+    pub fn new() -> Self {
         let word = || CachePadded::new(A::U64::new(0));
-        let marks = (0..ring.capacity() / MARK_BYTES).map(|_| A::U64::new(0)).collect();
-        Self { ring, reserved: word(), published: word(), consumed: word(), marks }
+        let marks = (0..CAPACITY / MARK_BYTES).map(|_| A::U64::new(0)).collect();
+        Self { reserved: word(), published: word(), consumed: word(), marks }
     }
 
     /// Takes room for a record of `size` bytes (a multiple of 8), or `None` when the ring is full as far as is known:
     /// then look at the reader's position ([`Producer::note_consumed`]) and try again.
-    #[inline]
+    #[inline(always)]
     pub fn try_reserve(&self, size: u32) -> Option<Place> {
         let mut reserved = self.reserved.load(Relaxed);
         loop {
-            let place = self.ring.place(reserved, size);
+            let place = Self::RING.place(reserved, size);
             // Acquire: what the reader did before it gave the space back comes before we write there.
-            if !self.ring.fits(place, self.consumed.load(Acquire)) {
+            if !Self::RING.fits(place, self.consumed.load(Acquire)) {
                 return None;
             }
             match self.reserved.compare_exchange(reserved, place.end, AcqRel, Relaxed) {
@@ -62,8 +67,8 @@ impl<A: Atomics> Producer<A> {
 
     /// Whether [`Producer::try_reserve`] would find room now.
     pub fn has_room(&self, size: u32) -> bool {
-        let place = self.ring.place(self.reserved.load(Relaxed), size);
-        self.ring.fits(place, self.consumed.load(Acquire))
+        let place = Self::RING.place(self.reserved.load(Relaxed), size);
+        Self::RING.fits(place, self.consumed.load(Acquire))
     }
 
     /// Takes the reader's position as the peer gives it. It must have been loaded with Acquire.
@@ -75,7 +80,7 @@ impl<A: Atomics> Producer<A> {
         if consumed > self.consumed.load(Relaxed) {
             // The reader may be a step ahead of `published`, which is stored after the word that it reads. More than
             // is published is not believed in any case, and more than is reserved is a lie.
-            self.ring.check_consumed(consumed, reserved.max(published))?;
+            Self::RING.check_consumed(consumed, reserved.max(published))?;
             self.consumed.fetch_max(consumed.min(published), AcqRel);
         }
         Ok(())
@@ -84,13 +89,18 @@ impl<A: Atomics> Producer<A> {
     /// Publishes a filled reservation, and finished records behind it, or leaves it to the owner of an unfinished
     /// record before it. `shown` is the word that the peer reads. Returns whether this call moved it: then this thread
     /// must also wake a sleeping peer, for which the fence has been made.
-    #[inline]
+    #[inline(always)]
     pub fn finish(&self, place: Place, shown: &A::U64) -> bool {
         // Next in line, and without a mark: nobody else can move `published` from here.
         if self.published.load(Acquire) == place.start {
             self.publish(place.end, shown);
             return true;
         }
+        self.finish_out_of_turn(place, shown)
+    }
+
+    #[cold]
+    fn finish_out_of_turn(&self, place: Place, shown: &A::U64) -> bool {
         self.mark(place.start).store(place.end, Release);
         // Pairs with the fence in `publish`: either we see the moved position, or the thread that moved it sees our
         // mark. Without it both could leave this record unpublished for ever.
@@ -103,23 +113,29 @@ impl<A: Atomics> Producer<A> {
     }
 
     /// Moves the published position to `end`, and on over finished records. Only with the right to move it.
-    #[inline]
+    #[inline(always)]
     fn publish(&self, mut end: u64, shown: &A::U64) {
         loop {
             // `shown` first: whoever takes over sees `published`, and then stores `shown` after us.
             shown.store(end, Release);
             self.published.store(end, Release);
             A::fence();
+            // Nothing is reserved behind it: whoever reserves later sees `published`, in turn or (by its fence) not.
+            if self.reserved.load(Relaxed) == end {
+                return;
+            }
             let next = self.mark(end).load(Acquire);
-            let fresh = (1..=u64::from(self.ring.capacity())).contains(&next.wrapping_sub(end));
+            let fresh = (1..=u64::from(CAPACITY)).contains(&next.wrapping_sub(end));
             if !fresh || next & CLAIMED != 0 || !self.claim(end, next) {
                 return;
             }
+            cold_path();
             end = next;
         }
     }
 
     /// Takes the right to publish the record at `start`, which is marked as finished up to `end`.
+    #[inline]
     fn claim(&self, start: u64, end: u64) -> bool {
         self.mark(start).compare_exchange(end, end | CLAIMED, AcqRel, Relaxed).is_ok()
     }
@@ -130,8 +146,9 @@ impl<A: Atomics> Producer<A> {
         self.published.load(Acquire)
     }
 
+    #[inline(always)]
     fn mark(&self, start: u64) -> &A::U64 {
-        &self.marks[(self.ring.index(start) / MARK_BYTES) as usize]
+        &self.marks[(Self::RING.index(start) / MARK_BYTES) as usize]
     }
 }
 
@@ -142,11 +159,12 @@ mod tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU64, Ordering};
 
-    const RING: Ring = Ring::new(128, 64);
+    const CAPACITY: u32 = 128;
+    const RING: Ring = Ring::new(CAPACITY, 64);
 
     /// A ring whose memory is one word a record, enough to see whether a record was whole when it was shown.
     struct Tiny {
-        producer: Producer<Model>,
+        producer: Producer<CAPACITY, Model>,
         shown: AtomicU64,
         data: Vec<AtomicU64>,
     }
@@ -154,7 +172,7 @@ mod tests {
     impl Tiny {
         fn new() -> Self {
             let data = (0..RING.capacity() / 8).map(|_| AtomicU64::new(0)).collect();
-            Self { producer: Producer::new(RING), shown: AtomicU64::new(0), data }
+            Self { producer: Producer::new(), shown: AtomicU64::new(0), data }
         }
 
         fn word(&self, position: u64) -> &AtomicU64 {
@@ -256,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_gives_no_room_until_the_reader_moves_and_a_lying_reader_is_seen() {
-        let producer = Producer::<Real>::new(RING);
+        let producer = Producer::<CAPACITY>::new();
         let shown = std::sync::atomic::AtomicU64::new(0);
         for _ in 0..2 {
             let place = producer.try_reserve(64).unwrap();
@@ -273,7 +291,7 @@ mod tests {
 
     #[test]
     fn unfinished_records_hold_back_later_ones_over_many_laps() {
-        let producer = Producer::<Real>::new(RING);
+        let producer = Producer::<CAPACITY>::new();
         let shown = std::sync::atomic::AtomicU64::new(0);
         for lap in 0..1000u64 {
             let before = producer.published();

@@ -47,11 +47,13 @@ pub struct Place {
 
 impl Place {
     /// Where the record itself starts: its number.
+    #[inline]
     pub fn record(&self) -> u64 {
         self.start.wrapping_add(u64::from(self.pad))
     }
 
     /// Bytes of the record.
+    #[inline]
     pub fn record_len(&self) -> u32 {
         self.end.wrapping_sub(self.record()) as u32
     }
@@ -92,17 +94,20 @@ impl Ring {
     }
 
     /// Where `position` lies in the ring's memory.
+    #[inline]
     pub const fn index(&self, position: u64) -> u32 {
         (position & (self.capacity as u64 - 1)) as u32
     }
 
     /// Bytes from `position` to the ring's end, at least 8 for any position of ours.
+    #[inline]
     const fn before_end(&self, position: u64) -> u32 {
         self.capacity - self.index(position)
     }
 
     /// Where a record of `size` bytes (a multiple of 8, at most the longest record) goes when everything below
     /// `reserved` is taken.
+    #[inline(always)]
     pub fn place(&self, reserved: u64, size: u32) -> Place {
         debug_assert!(size.is_multiple_of(8) && (Head::BYTES..=self.record_max).contains(&size));
         let left = self.before_end(reserved);
@@ -112,6 +117,7 @@ impl Ring {
     }
 
     /// Whether `place` is free once everything below `consumed` is.
+    #[inline(always)]
     pub fn fits(&self, place: Place, consumed: u64) -> bool {
         place.end.wrapping_sub(consumed) <= u64::from(self.capacity)
     }

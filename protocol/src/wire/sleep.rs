@@ -3,6 +3,10 @@
 //!
 //! The sleeper announces itself, *then* looks once more; the waker stores its news, *then* looks for sleepers. Each
 //! has a sequentially consistent fence in between, so at least one of them sees the other.
+//!
+//! Where many threads may sleep, they are counted ([`sleep_unless`], [`someone_sleeps`]). Where only one ever does, its
+//! word is a number that is odd while it sleeps and never the same twice ([`nap_unless`], [`ring_once`]): a waker then
+//! knows that a sleep was ended already, and a burst of news costs one system call.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -25,6 +29,43 @@ pub fn sleep_unless<A: Atomics>(
     }
     sleepers.fetch_sub(1, Relaxed);
     early || ready()
+}
+
+/// As [`sleep_unless`], where only this thread ever sleeps; `nap` is its word. Its next nap looks once more before it
+/// sleeps, so what a waker told it at the end of this one is not missed.
+pub fn nap_unless<A: Atomics>(
+    nap: &A::U32,
+    bell: impl FnOnce() -> u32,
+    ready: &dyn Fn() -> bool,
+    sleep: impl FnOnce(u32),
+) -> bool {
+    let seen = bell();
+    nap.fetch_add(1, Relaxed);
+    A::fence();
+    let early = ready();
+    if !early {
+        sleep(seen);
+    }
+    nap.fetch_add(1, Relaxed);
+    early || ready()
+}
+
+/// Whether a thread that sleeps by [`nap_unless`] is asleep.
+#[inline]
+pub fn naps(nap: u32) -> bool {
+    nap & 1 == 1
+}
+
+/// Calls `ring` if a thread is in a nap for which nobody has rung. `rung` belongs to the wakers. There must be a
+/// sequentially consistent fence between the news and this call.
+#[inline(always)]
+pub fn ring_once<A: Atomics>(nap: &A::U32, rung: &A::U32, ring: impl FnOnce()) {
+    let nap = nap.load(Relaxed);
+    if naps(nap) && rung.load(Relaxed) != nap {
+        ring();
+        // Only now: another waker that finds this may rely on it.
+        rung.store(nap, Relaxed);
+    }
 }
 
 /// Whether somebody sleeps who may not have seen what this thread stored before. With `true`, wake them.
@@ -117,6 +158,36 @@ mod tests {
             };
             line.await_news(2);
             waker.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn one_ring_a_nap_is_enough_for_two_wakers() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (line, rung) = (Line::new(), Arc::new(AtomicU32::new(0)));
+            let wakers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (line, rung) = (line.clone(), rung.clone());
+                    loom::thread::spawn(move || {
+                        line.news.fetch_add(1, Ordering::Release);
+                        Model::fence();
+                        ring_once::<Model>(&line.sleepers, &rung, || {
+                            change_bell::<Model>(&line.bell);
+                            line.futex.wake();
+                        });
+                    })
+                })
+                .collect();
+            let ready = || line.news.load(Ordering::Acquire) == 2;
+            while !nap_unless::<Model>(
+                &line.sleepers,
+                || line.bell.load(Ordering::Acquire),
+                &ready,
+                |seen| line.futex.wait(&line.bell, seen),
+            ) {}
+            wakers.into_iter().for_each(|w| w.join().unwrap());
         });
     }
 

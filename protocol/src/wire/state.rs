@@ -1,5 +1,6 @@
 //! What all parts of one end of a link share: whether it is broken and why, and who has been waiting for long.
 
+use std::hint::cold_path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -144,9 +145,15 @@ impl LinkState {
     }
 
     /// `Err` once the link is broken.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self) -> Result<(), LinkError> {
-        self.broken.get().map_or(Ok(()), |reason| Err(reason.clone()))
+        match self.broken.get() {
+            None => Ok(()),
+            Some(reason) => {
+                cold_path();
+                Err(copy_of(reason))
+            }
+        }
     }
 
     /// Sets the hook; only the first one counts.
@@ -179,6 +186,11 @@ impl LinkState {
         let waits = self.long_waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.iter().map(|(_, wait)| *wait).collect()
     }
+}
+
+#[cold]
+fn copy_of(reason: &LinkError) -> LinkError {
+    reason.clone()
 }
 
 /// A number of this thread's own.

@@ -131,7 +131,7 @@ fn named(cx: Cx) -> Answer<&'static Context> {
     if cx.context == 0 {
         return Err(INVALID_CONTEXT);
     }
-    cx.session.contexts.get(cx.context).ok_or(CONTEXT_IS_DESTROYED)
+    cx.context_object.ok_or(CONTEXT_IS_DESTROYED)
 }
 
 pub fn cuCtxPushCurrent_v2(cx: Cx, handle: Handle) -> Answer {

@@ -1,14 +1,15 @@
 //! Launches: checks that the driver would make, and packing of the parameters.
 
 use std::ffi::c_void;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use gpupool_protocol::api::kinds;
 
-use crate::args::stream;
+use crate::args::{Bytes, StreamArg, stream};
 use crate::code::{
     Answer, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE,
-    LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
+    LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, ensure, there,
 };
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -16,7 +17,7 @@ use crate::session::Limits;
 use crate::state::image::Kernel;
 use crate::state::objects::Event;
 use crate::state::objects::{self, Resident, lock};
-use crate::{host, send};
+use crate::{host, parameters};
 
 type Function = Raw<kinds::Function>;
 type Stream = Raw<kinds::Stream>;
@@ -57,6 +58,7 @@ struct Launch<'a> {
     attributes: &'a [u8],
 }
 
+#[inline(always)]
 pub fn cuLaunchKernel(
     cx: Cx,
     function: Function,
@@ -163,60 +165,84 @@ fn attributes(cx: Cx, config: &LaunchConfig) -> Answer<Attributes> {
     Ok(found)
 }
 
-fn post(cx: Cx, launch: &Launch<'_>, parameters: Ptr<*mut c_void>, extra: Ptr<*mut c_void>) -> Answer {
+#[inline(always)]
+fn post(cx: Cx, launch: &Launch<'_>, pointers: Ptr<*mut c_void>, extra: Ptr<*mut c_void>) -> Answer {
     let context = cx.current()?;
-    let function = cx.session.functions.get(launch.function.0).ok_or(INVALID_HANDLE)?;
-    let kernel = function.kernel.get().ok_or(INVALID_HANDLE)?;
+    let function = there(cx.session.functions.get(launch.function.0), INVALID_HANDLE)?;
+    let kernel = there(function.kernel.get(), INVALID_HANDLE)?;
     let stream = stream(cx, launch.stream)?;
     let limits = &cx.session.device(context.device.load(Relaxed))?.limits;
     if !possible(limits, launch) {
+        cold_path();
         return Err(if function.from_runtime.load(Relaxed) { INVALID_CONFIGURATION } else { INVALID_VALUE });
     }
     check(limits, kernel, launch)?;
-    if i64::from(launch.dynamic_shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
-        return Err(INVALID_VALUE);
-    }
+    let most_shared = i64::from(function.max_dynamic_shared.load(Relaxed));
+    ensure(i64::from(launch.dynamic_shared) <= most_shared, INVALID_VALUE)?;
     if launch.cooperative {
+        cold_path();
         runs_at_once(cx, function, limits, launch)?;
     }
-    let mut small = [0; 256];
-    let mut large;
-    let size = kernel.block as usize;
-    let block: &mut [u8] = if size <= small.len() {
-        &mut small[..size]
-    } else {
-        large = vec![0; size];
-        &mut large
-    };
-    pack(kernel, parameters, extra, block)?;
+    if !extra.is_null() {
+        cold_path();
+        return send_block(cx, launch, stream, parameters::from_buffer(kernel, pointers, extra)?);
+    }
+    send(cx, launch, stream, parameters::gathered(kernel, pointers)?)
+}
+
+/// The record of a launch whose parameters are a block of the program's.
+#[cold]
+#[inline(never)]
+fn send_block(cx: Cx, launch: &Launch<'_>, stream: StreamArg, block: Bytes<'_>) -> Answer {
+    send(cx, launch, stream, block)
+}
+
+#[inline(always)]
+fn send(cx: Cx, launch: &Launch<'_>, stream: StreamArg, block: Bytes<'_>) -> Answer {
     let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
     let cooperative = u32::from(launch.cooperative);
-    let (shared, rows) = (launch.dynamic_shared, launch.attributes);
-    send::launch(cx, launch.function.0, gx, gy, gz, bx, by, bz, shared, stream, cooperative, rows, block)
+    let (shared, rows) = (launch.dynamic_shared, Bytes::Whole(launch.attributes));
+    crate::send::launch(
+        cx,
+        launch.function.0,
+        gx,
+        gy,
+        gz,
+        bx,
+        by,
+        bz,
+        shared,
+        stream,
+        cooperative,
+        rows,
+        block,
+    )
 }
 
 /// Whether the device can have such a grid and such blocks at all.
+#[inline(always)]
 fn possible(limits: &Limits, launch: &Launch<'_>) -> bool {
+    // `0 - 1` is beyond every limit.
     let within = |extents: &[u32; 3], most: &[u32; 3]| {
-        extents.iter().zip(most).all(|(extent, most)| (1..=*most).contains(extent))
+        // All are compared, without a branch each.
+        extents.iter().zip(most).fold(true, |all, (extent, most)| all & (extent.wrapping_sub(1) < *most))
     };
     within(&launch.grid, &limits.grid)
-        && within(&launch.block, &limits.block)
-        && threads(launch) <= u64::from(limits.threads)
+        & within(&launch.block, &limits.block)
+        & (threads(launch) <= u64::from(limits.threads))
 }
 
 /// Threads a block. The product of extents that are possible each does not overflow.
+#[inline(always)]
 fn threads(launch: &Launch<'_>) -> u64 {
     launch.block.iter().map(|extent| u64::from(*extent)).product()
 }
 
 /// What this kernel needs too much for is "out of resources".
+#[inline(always)]
 fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
-    // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK follows from its registers.
-    if kernel.attribute(0).is_some_and(|most| threads(launch) > most.max(0) as u64) {
-        return Err(LAUNCH_OUT_OF_RESOURCES);
-    }
-    if launch.cooperative && !limits.cooperative { Err(NOT_SUPPORTED) } else { Ok(()) }
+    ensure(threads(launch) <= kernel.most_threads, LAUNCH_OUT_OF_RESOURCES)?;
+    ensure(!launch.cooperative || limits.cooperative, NOT_SUPPORTED)
 }
 
 /// Blocks that wait for each other must all run at once: else CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. The worker is asked
@@ -231,60 +257,19 @@ fn runs_at_once(cx: Cx, function: &objects::Function, limits: &Limits, launch: &
     } else {
         let mut blocks = 0;
         let (handle, shared) = (launch.function.0, dynamic_shared as usize);
-        send::cuOccupancyMaxActiveBlocksPerMultiprocessor(cx, &mut blocks, handle, threads as i32, shared)?;
+        crate::send::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            cx,
+            &mut blocks,
+            handle,
+            threads as i32,
+            shared,
+        )?;
         *lock(&function.resident) = Resident { threads, dynamic_shared, blocks };
         blocks
     };
     let room = u64::from(limits.multiprocessors) * blocks.max(0) as u64;
     let wanted = launch.grid.iter().map(|extent| u64::from(*extent)).product::<u64>();
     if wanted > room { Err(COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
-}
-
-/// Markers in `extra` (CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE).
-const END: usize = 0;
-const BUFFER: usize = 1;
-const SIZE: usize = 2;
-
-/// Fills the parameter block, from an array of pointers to the parameters or from a block of the program's.
-fn pack(kernel: &Kernel, parameters: Ptr<*mut c_void>, extra: Ptr<*mut c_void>, block: &mut [u8]) -> Answer {
-    match (parameters.is_null(), extra.is_null()) {
-        (false, false) => Err(INVALID_VALUE),
-        (true, true) if kernel.params.is_empty() => Ok(()),
-        (true, true) => Err(INVALID_VALUE),
-        (false, true) => {
-            for (at, (offset, size)) in kernel.params.iter().enumerate() {
-                let parameter = parameters.at(at).expose_provenance() as u64;
-                if parameter == 0 {
-                    return Err(INVALID_VALUE);
-                }
-                let (offset, size) = (*offset as usize, *size as usize);
-                block[offset..offset + size].copy_from_slice(host::bytes(parameter, size));
-            }
-            Ok(())
-        }
-        (true, false) => from_buffer(extra, block),
-    }
-}
-
-fn from_buffer(extra: Ptr<*mut c_void>, block: &mut [u8]) -> Answer {
-    let (mut buffer, mut size) = (0u64, None);
-    // Pairs up to the end marker; more than a few make no sense.
-    for pair in 0..4 {
-        let value = || extra.at(2 * pair + 1);
-        match extra.at(2 * pair).addr() {
-            END => break,
-            BUFFER => buffer = value().expose_provenance() as u64,
-            SIZE => size = Some(Ptr::of_argument(value().cast::<usize>()).get()?),
-            _ => return Err(INVALID_VALUE),
-        }
-    }
-    match size {
-        Some(size) if size >= block.len() && (buffer != 0 || block.is_empty()) => {
-            block.copy_from_slice(host::bytes(buffer, block.len()));
-            Ok(())
-        }
-        _ => Err(INVALID_VALUE),
-    }
 }
 
 #[cfg(test)]

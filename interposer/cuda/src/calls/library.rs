@@ -10,7 +10,6 @@ use gpupool_protocol::wire::codec::Wire;
 use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
 use super::module::{bind, empty, index_of, variable};
-use crate::args::Lend;
 use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -82,10 +81,10 @@ fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
     let (handle, pending) = libraries.create(|handle, library| {
         *lock(&library.inside) = Inside { wrapped, ..Inside::default() };
         lock(&library.modules).clear();
-        cx.begin(numbers::library_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
+        cx.begin(numbers::library_load, false, 16 + options.wire_len(), |to| {
             handle.put(to);
             parcel.put(to);
-            <Vec<u8> as Lend>::put(&options, to);
+            options.put(to);
         })
     })?;
     match loaded(cx, pending, jit) {

@@ -9,7 +9,6 @@ use gpupool_protocol::wire::codec::Wire;
 
 use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
-use crate::args::Lend;
 use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -64,10 +63,10 @@ fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
         module.context.store(cx.context, Relaxed);
         module.library.store(0, Relaxed);
         *lock(&module.inside) = Inside { wrapped, ..Inside::default() };
-        cx.begin(numbers::module_load, false, 16 + <Vec<u8> as Lend>::len(&options), |to| {
+        cx.begin(numbers::module_load, false, 16 + options.wire_len(), |to| {
             handle.put(to);
             parcel.put(to);
-            <Vec<u8> as Lend>::put(&options, to);
+            options.put(to);
         })
     })?;
     match loaded(cx, pending, jit) {

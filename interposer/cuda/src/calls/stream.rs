@@ -27,13 +27,14 @@ pub fn cuStreamCreateWithPriority(cx: Cx, out: Ptr<Handle>, flags: u32, priority
 
 fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
     out.not_null()?;
-    cx.current()?;
+    let context = cx.current()?;
     if flags & !FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
     let priority = possible(cx, priority)?;
     let (handle, ()) = cx.session.streams.create(|handle, object| {
         object.context.store(cx.context, Relaxed);
+        object.context_object.set(context);
         object.flags.store(flags, Relaxed);
         object.priority.store(priority, Relaxed);
         object.id.store(cx.session.new_id(), Relaxed);
@@ -129,7 +130,7 @@ pub fn cuCtxSynchronize(cx: Cx) -> Answer {
     // What was posted before this is done after it; the streams' counts are read first.
     let of_context = |object: &&crate::state::objects::Stream| object.context.load(Relaxed) == cx.context;
     let streams = cx.session.streams.iter().map(|(_, object)| object).filter(of_context);
-    let own = cx.session.contexts.get(cx.context).map(|context| [&context.shared, &context.left]);
+    let own = cx.context_object.map(|context| [&context.shared, &context.left]);
     let all = streams.map(|object| &object.progress).chain(own.into_iter().flatten());
     let seen: Vec<_> = all.map(|progress| (progress, progress.posted())).collect();
     send::context_synchronize(cx)?;
@@ -163,12 +164,8 @@ pub fn cuStreamGetId(cx: Cx, handle: Handle, id: Ptr<u64>) -> Answer {
     id.not_null()?;
     let (cx, stream) = located(cx, handle)?;
     // Default streams get numbers beside those of created ones: by context, and (stream 2) by thread.
-    let special = || {
-        u64::MAX / 2
-            + (cx.context << 32)
-            + (stream.wire << 30)
-            + u64::from(thread::lane()) * (stream.wire / 2)
-    };
+    let special =
+        || u64::MAX / 2 + (cx.context << 32) + (stream.wire << 30) + u64::from(cx.lane) * (stream.wire / 2);
     id.set(stream.object.map_or_else(special, |object| object.id.load(Relaxed)))
 }
 

@@ -6,10 +6,12 @@ mod optimisations;
 mod start;
 mod watch;
 
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use gpupool_protocol::api::CALL_MAP_BITS;
 use gpupool_protocol::wire::codec::BadRecord;
 use gpupool_protocol::wire::{ClientLink, LinkError};
 
@@ -61,7 +63,7 @@ pub struct Session {
     pub devices: Vec<Device>,
     /// What may be done in a quicker way.
     pub uses: Optimisations,
-    calls: Vec<u64>,
+    calls: [u64; CALL_MAP_BITS / 64],
     /// Contexts by handle.
     pub contexts: Table<Context>,
     /// Streams by handle.
@@ -98,12 +100,15 @@ pub struct Session {
 /// # Errors
 /// CUDA_ERROR_NOT_INITIALIZED before `cuInit` and in the child of a process that has a session, CUDA_ERROR_DEINITIALIZED
 /// when the process is ending, and one code for ever when the session is broken.
-#[inline]
+#[inline(always)]
 pub fn live() -> Answer<&'static Session> {
     let phase = PHASE.load(Acquire);
     match SESSION.get() {
         Some(session) if phase == Phase::Live as u8 => Ok(session),
-        _ => Err(refusal(phase)),
+        _ => {
+            cold_path();
+            Err(refusal(phase))
+        }
     }
 }
 
@@ -167,7 +172,7 @@ extern "C" fn at_exit() {
 
 impl Session {
     /// Whether the worker answers this record.
-    #[inline]
+    #[inline(always)]
     pub fn answers(&self, call: u16) -> bool {
         gpupool_protocol::api::answered(&self.calls, call)
     }

@@ -101,7 +101,7 @@ fn begin(
         driver_version: config.driver_version.unwrap_or(opened.snapshot.driver_version) as i32,
         devices: devices::visible(&opened.snapshot, visible.as_deref(), arena.exists()),
         uses,
-        calls: opened.snapshot.calls.clone(),
+        calls: std::array::from_fn(|at| opened.snapshot.calls.get(at).copied().unwrap_or(0)),
         contexts: Table::of(Kind::Context),
         streams: Table::of(Kind::Stream),
         events: Table::of(Kind::Event),

@@ -24,10 +24,14 @@ pub struct Kernel {
     pub name: &'static CStr,
     /// Offset and size of each parameter.
     pub params: Vec<(u32, u32)>,
+    /// Whether some bytes of the parameter block belong to no parameter.
+    pub has_gaps: bool,
     /// Bytes of the parameter block.
     pub block: u32,
+    /// CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, which follows from its registers; the largest number where unknown.
+    pub most_threads: u64,
     /// CUfunction_attribute 0, 1, 2, ….
-    pub attributes: Vec<i32>,
+    attributes: Vec<i32>,
 }
 
 impl Image {
@@ -38,6 +42,18 @@ impl Image {
 }
 
 impl Kernel {
+    /// From offset and size of each parameter, and the attributes in their order; `None` if parameters cannot lie so.
+    pub fn new(name: &'static CStr, params: Vec<(u32, u32)>, attributes: Vec<i32>) -> Option<Self> {
+        let (mut block, mut has_gaps) = (0, false);
+        for (offset, size) in &params {
+            has_gaps |= *offset != block;
+            let end = offset.checked_add(*size).filter(|end| *end <= MAX_PARAMETERS)?;
+            block = block.max(end);
+        }
+        let most_threads = attributes.first().map_or(u64::MAX, |most| (*most).max(0) as u64);
+        Some(Self { name, params, has_gaps, block, most_threads, attributes })
+    }
+
     /// An attribute as it was at the load.
     pub fn attribute(&self, attribute: u32) -> Option<i32> {
         self.attributes.get(attribute as usize).copied()
@@ -62,14 +78,9 @@ pub fn intern(contents: &Contents) -> Option<&'static Image> {
 }
 
 fn kernel(info: &KernelInfo) -> Option<Kernel> {
-    let params: Vec<_> = info.params.iter().map(|p| (p.offset, p.size)).collect();
-    let mut block = 0;
-    for (offset, size) in &params {
-        let end = offset.checked_add(*size).filter(|end| *end <= MAX_PARAMETERS)?;
-        block = block.max(end);
-    }
+    let params = info.params.iter().map(|p| (p.offset, p.size)).collect();
     let name: &'static CStr = Box::leak(CString::new(info.name.as_str()).ok()?.into_boxed_c_str());
-    Some(Kernel { name, params, block, attributes: info.attributes.clone() })
+    Kernel::new(name, params, info.attributes.clone())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::recent::Recent;
 use crate::code::{Answer, INVALID_VALUE, NOT_FOUND};
 
 /// What a range of device memory is.
@@ -36,6 +37,7 @@ pub struct Range {
 #[derive(Default)]
 pub struct Memory {
     ranges: RwLock<BTreeMap<u64, Range>>,
+    recent: Recent,
     ids: AtomicU64,
 }
 
@@ -53,6 +55,7 @@ impl Memory {
             Some(range) if range.origin != Origin::Variable => {
                 let range = *range;
                 ranges.remove(&base);
+                self.recent.forget();
                 Ok(range)
             }
             _ => Err(INVALID_VALUE),
@@ -77,15 +80,23 @@ impl Memory {
     }
 
     /// Checks that `bytes` from `address` on lie in one range. Nothing is touched by no bytes.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, address: u64, bytes: u64) -> Answer {
+        if self.recent.holds(address, bytes) { Ok(()) } else { self.look_up(address, bytes) }
+    }
+
+    #[cold]
+    fn look_up(&self, address: u64, bytes: u64) -> Answer {
         if bytes == 0 {
             return Ok(());
         }
         let ranges = self.read();
         match ranges.range(..=address).next_back() {
             // Subtractions, so that no sum can wrap.
-            Some((_, r)) if address - r.base < r.size && bytes <= r.size - (address - r.base) => Ok(()),
+            Some((_, r)) if address - r.base < r.size && bytes <= r.size - (address - r.base) => {
+                self.recent.note(address, r.base, r.size);
+                Ok(())
+            }
             _ => Err(INVALID_VALUE),
         }
     }
@@ -95,6 +106,7 @@ impl Memory {
         let mut ranges = self.write();
         let gone: Vec<Range> = ranges.values().filter(|range| range.context == context).copied().collect();
         gone.iter().for_each(|range| _ = ranges.remove(&range.base));
+        self.recent.forget();
         gone
     }
 
@@ -106,6 +118,7 @@ impl Memory {
                 ranges.remove(&address);
             }
         }
+        self.recent.forget();
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Range>> {

@@ -9,5 +9,6 @@ pub mod objects;
 pub mod order;
 pub mod pinned;
 pub mod ranges;
+pub mod recent;
 pub mod table;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! The objects behind handles. All fields can be read and written by any thread at any time ([`super::table`]).
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +39,8 @@ pub struct Context {
 pub struct Stream {
     /// Its context.
     pub context: AtomicU64,
+    /// The object of that context, so that posting work needs no second look-up.
+    pub context_object: Known<Context>,
     /// CU_STREAM_NON_BLOCKING or 0.
     pub flags: AtomicU32,
     /// Its priority.
@@ -103,7 +105,7 @@ pub struct Function {
     /// Whether NVIDIA's runtime loaded it; see [`cuda_abi::errors::INVALID_CONFIGURATION`].
     pub from_runtime: AtomicBool,
     /// What the worker said of it; never null while the handle is valid.
-    pub kernel: Known,
+    pub kernel: Known<Kernel>,
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES now.
     pub max_dynamic_shared: AtomicI32,
     /// Whether the program has set any attribute.
@@ -125,21 +127,28 @@ pub struct Resident {
     pub blocks: i32,
 }
 
-/// A pointer to a kernel's description, which lives as long as the process.
-#[derive(Debug, Default)]
-pub struct Known(AtomicPtr<Kernel>);
+/// A pointer to something that lives as long as the process.
+#[derive(Debug)]
+pub struct Known<T: 'static>(AtomicPtr<T>);
 
-impl Known {
-    /// Sets it.
-    pub fn set(&self, kernel: &'static Kernel) {
-        self.0.store(std::ptr::from_ref(kernel).cast_mut(), Relaxed);
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+}
+
+impl<T: Sync> Known<T> {
+    /// Sets it. Whoever sees it later sees what it points at as it was now.
+    pub fn set(&self, known: &'static T) {
+        self.0.store(std::ptr::from_ref(known).cast_mut(), Release);
     }
 
-    /// The description, if one was ever set.
+    /// What it points at, if it was ever set.
     #[allow(unsafe_code)]
-    pub fn get(&self) -> Option<&'static Kernel> {
-        // SAFETY: null or from `set`, hence valid for ever and never written.
-        unsafe { self.0.load(Relaxed).as_ref() }
+    #[inline]
+    pub fn get(&self) -> Option<&'static T> {
+        // SAFETY: null or from `set`: a shared reference, valid for ever.
+        unsafe { self.0.load(Acquire).as_ref() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! locks, so that a thread that races with the object's end sees stale values and nothing worse. A slot is used again
 //! under the next generation.
 
+use std::hint::cold_path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,17 +16,22 @@ use crate::code::{Answer, OUT_OF_MEMORY};
 /// Slots of the first chunk; each further one has twice as many.
 const FIRST: u32 = 64;
 const CHUNKS: usize = 20;
+/// What a slot without a live object holds. No handle: its index is beyond all chunks.
+const NONE: u64 = u64::MAX;
 
 /// An object with the handle that means it, or that meant it last.
 pub struct Slot<T> {
-    /// The handle while the object lives, else 0.
+    /// The handle while the object lives, else [`NONE`].
     handle: AtomicU64,
     object: T,
 }
 
 /// All objects of one kind.
 pub struct Table<T: 'static> {
-    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    /// Chunk 0, which is enough for most programs.
+    first: OnceLock<Box<[Slot<T>; FIRST as usize]>>,
+    /// The others.
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS - 1],
     /// Of a slot that has never been used.
     first_generation: u32,
     free: Mutex<Free>,
@@ -61,24 +67,44 @@ impl<T: Default + 'static> Table<T> {
     /// No object yet. Handles of different kinds are never equal.
     pub fn of(kind: Kind) -> Self {
         Self {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            first: OnceLock::new(),
+            chunks: [const { OnceLock::new() }; CHUNKS - 1],
             first_generation: kind.first_generation(),
             free: Mutex::default(),
         }
     }
 
     /// The object that a handle means.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, handle: u64) -> Option<&T> {
         let slot = self.slot(index_of(handle))?;
         // Acquire: what `create` filled in before it set the handle.
-        (slot.handle.load(Acquire) == handle && handle != 0).then_some(&slot.object)
+        if slot.handle.load(Acquire) == handle {
+            Some(&slot.object)
+        } else {
+            cold_path();
+            None
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        if index < FIRST { self.first.get()?.get(index as usize) } else { self.far_slot(index) }
+    }
+
+    #[cold]
+    fn far_slot(&self, index: u32) -> Option<&Slot<T>> {
         let (chunk, at) = place(index);
-        self.chunks.get(chunk)?.get()?.get(at)
+        self.chunks.get(chunk.checked_sub(1)?)?.get()?.get(at)
+    }
+
+    /// The slots of a chunk, which are made if they are not there; `None` if there is no such chunk.
+    fn made(&self, chunk: usize) -> Option<&[Slot<T>]> {
+        let fresh = || Slot { handle: AtomicU64::new(NONE), object: T::default() };
+        Some(match chunk.checked_sub(1) {
+            None => self.first.get_or_init(|| Box::new(std::array::from_fn(|_| fresh()))).as_slice(),
+            Some(far) => self.chunks.get(far)?.get_or_init(|| (0..FIRST << chunk).map(|_| fresh()).collect()),
+        })
     }
 
     /// Makes an object: `begin` fills it in and sends the record that creates it. Records that create objects of one kind
@@ -91,10 +117,7 @@ impl<T: Default + 'static> Table<T> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let (index, generation) = free.again.last().copied().unwrap_or((free.next, self.first_generation));
         let (chunk, at) = place(index);
-        let slots = self.chunks.get(chunk).ok_or(OUT_OF_MEMORY)?.get_or_init(|| {
-            let fresh = || Slot { handle: AtomicU64::new(0), object: T::default() };
-            (0..FIRST << chunk).map(|_| fresh()).collect()
-        });
+        let slots = self.made(chunk).ok_or(OUT_OF_MEMORY)?;
         let handle = handle_of(index, generation);
         let result = begin(handle, &slots[at].object)?;
         if free.again.pop().is_none() {
@@ -122,7 +145,7 @@ impl<T: Default + 'static> Table<T> {
     /// the worker still counts it.
     pub fn forget(&self, handle: u64) -> Option<&T> {
         let slot = self.slot(index_of(handle))?;
-        if handle == 0 || slot.handle.compare_exchange(handle, 0, Acquire, Relaxed).is_err() {
+        if slot.handle.compare_exchange(handle, NONE, Acquire, Relaxed).is_err() {
             return None;
         }
         Some(&slot.object)
@@ -130,9 +153,10 @@ impl<T: Default + 'static> Table<T> {
 
     /// All that live now.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        let slots = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter());
+        let first = self.first.get().into_iter().flat_map(|chunk| chunk.iter());
+        let slots = first.chain(self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter()));
         slots.filter_map(|slot| match slot.handle.load(Acquire) {
-            0 => None,
+            NONE => None,
             handle => Some((handle, &slot.object)),
         })
     }

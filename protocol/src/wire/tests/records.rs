@@ -140,15 +140,20 @@ fn bodies_of_every_length_come_whole_with_zeroed_padding() {
 }
 
 #[test]
-fn a_body_writer_that_panics_holds_nobody_back() {
+fn a_body_that_panics_or_does_not_fit_holds_nobody_back() {
     for over in BOTH {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         for number in 0..100 {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                link.post(head(COUNT, 0), 64, |to| to.bytes(&[1; 65]))
+                link.post(head(COUNT, 0), 64, |_| panic!("a defect"))
             }));
             assert!(result.is_err());
+            let long = link.post(head(COUNT, 0), 64, |to| to.bytes(&[1; 65]));
+            assert_eq!(long, Err(LinkError::TooLong { len: 65, max: 64 }));
+            let (post, mut body) = link.begin_post(8).unwrap();
+            body.words([1, 2]);
+            assert_eq!(post.end(body, COUNT, 0, 0), Err(LinkError::TooLong { len: 9, max: 8 }));
             link.post(head(COUNT, 0), 8, |to| to.word(number)).unwrap();
         }
         assert_eq!(total(&link, 0), 100);
