@@ -24,10 +24,10 @@ pub fn number(answer: Answer) -> u32 {
     }
 }
 
-/// Whether calls are to be traced.
+/// Whether calls are to be traced, or nobody has asked yet: then [`watched`] asks.
 #[inline(always)]
-pub fn is_traced() -> bool {
-    log::wants(LogLevel::Trace)
+pub fn may_be_traced() -> bool {
+    log::may_want(LogLevel::Trace)
 }
 
 /// Runs a call.
@@ -39,10 +39,14 @@ pub fn run(name: &'static str, call: impl FnOnce() -> u32) -> u32 {
     }
 }
 
+/// Runs a call, and logs it if that is wanted.
+#[inline(always)]
+pub fn watched(name: &'static str, arguments: Arguments<'_>, call: impl FnOnce() -> u32) -> u32 {
+    if log::wants(LogLevel::Trace) { traced(name, arguments, call) } else { run(name, call) }
+}
+
 /// Runs a call and logs it.
-#[cold]
-#[inline(never)]
-pub fn traced(name: &'static str, arguments: Arguments<'_>, call: impl FnOnce() -> u32) -> u32 {
+fn traced(name: &'static str, arguments: Arguments<'_>, call: impl FnOnce() -> u32) -> u32 {
     let start = Instant::now();
     let code = run(name, call);
     let took = start.elapsed();

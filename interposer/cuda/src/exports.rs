@@ -65,17 +65,27 @@ macro_rules! hand_symbols {
         pub unsafe extern "C" fn $symbol($($param: $ty),*) -> u32 {
             // Apart from what catches its panics: then its arguments stay in registers.
             #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
             unsafe fn body($($param: $ty),*) -> Answer {
                 let cx = Enter::enter(per_thread!($mode))?;
                 // SAFETY: the caller vouches for the arguments.
                 calls::$name(cx, $(unsafe { FromC::into_body($param) }),*)
             }
-            // SAFETY: as above.
-            let call = move || entry::number(unsafe { body($($param),*) });
-            if entry::is_traced() {
-                return entry::traced(stringify!($symbol), arguments!($($param)*), call);
+            // Apart, since it needs the arguments in memory.
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn watched($($param: $ty),*) -> u32 {
+                // SAFETY: the caller vouches for the arguments.
+                let call = move || entry::number(unsafe { body($($param),*) });
+                entry::watched(stringify!($symbol), arguments!($($param)*), call)
             }
-            entry::run(stringify!($symbol), call)
+            if entry::may_be_traced() {
+                // SAFETY: as above.
+                return unsafe { watched($($param),*) };
+            }
+            // SAFETY: as above.
+            entry::run(stringify!($symbol), move || entry::number(unsafe { body($($param),*) }))
         }
     )*};
 }
@@ -91,6 +101,7 @@ macro_rules! auto_symbols {
         pub unsafe extern "C" fn $symbol($($param: <$kind as ClientArg>::C),*) -> u32 {
             // Apart from what catches its panics: then its arguments stay in registers.
             #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
             unsafe fn body($($param: <$kind as ClientArg>::C),*) -> Answer {
                 let cx = Cx::enter(per_thread!($mode))?;
                 cx.current()?;
@@ -102,12 +113,21 @@ macro_rules! auto_symbols {
                 $(<$kind as ClientArg>::store($param);)*
                 Ok(())
             }
-            // SAFETY: as above.
-            let call = move || entry::number(unsafe { body($($param),*) });
-            if entry::is_traced() {
-                return entry::traced(stringify!($symbol), arguments!($($param)*), call);
+            // Apart, since it needs the arguments in memory.
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn watched($($param: <$kind as ClientArg>::C),*) -> u32 {
+                // SAFETY: the caller vouches for the arguments.
+                let call = move || entry::number(unsafe { body($($param),*) });
+                entry::watched(stringify!($symbol), arguments!($($param)*), call)
             }
-            entry::run(stringify!($symbol), call)
+            if entry::may_be_traced() {
+                // SAFETY: as above.
+                return unsafe { watched($($param),*) };
+            }
+            // SAFETY: as above.
+            entry::run(stringify!($symbol), move || entry::number(unsafe { body($($param),*) }))
         }
     )*};
 }

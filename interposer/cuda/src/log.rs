@@ -24,6 +24,12 @@ pub fn wants(level: LogLevel) -> bool {
     if now == UNSET { first_question(level) } else { now >= level as u8 }
 }
 
+/// `false` only where [`wants`] says so too, and one comparison: before the first question it is `true`.
+#[inline(always)]
+pub fn may_want(level: LogLevel) -> bool {
+    LEVEL.load(Ordering::Relaxed) >= level as u8
+}
+
 #[cold]
 fn first_question(level: LogLevel) -> bool {
     // A configuration that cannot be read is reported by cuInit; until then nothing is logged.

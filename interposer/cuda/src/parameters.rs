@@ -35,14 +35,14 @@ impl Parameters<'_> {
         let Self { kernel, pointers } = *self;
         let mut block = to.block(self.block(), kernel.has_gaps);
         for (at, (offset, size)) in kernel.params.iter().enumerate() {
-            let (offset, parameter) = (*offset as usize, pointers.at(at));
+            let parameter = pointers.at(at);
             match size {
                 // The usual sizes, without a call.
-                8 => block.put(offset, &Ptr::of_argument(parameter.cast::<u64>()).at(0).to_ne_bytes()),
-                4 => block.put(offset, &Ptr::of_argument(parameter.cast::<u32>()).at(0).to_ne_bytes()),
+                8 => block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 8]>()).at(0)),
+                4 => block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 4]>()).at(0)),
                 _ => {
                     let address = parameter.expose_provenance() as u64;
-                    block.put(offset, host::bytes(address, *size as usize));
+                    block.put(*offset as usize, host::bytes(address, *size as usize));
                 }
             }
         }

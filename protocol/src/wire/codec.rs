@@ -152,8 +152,20 @@ pub struct Block<'w> {
 }
 
 impl Block<'_> {
-    /// Puts a piece at its offset.
+    /// As [`Block::put`], for pieces of few bytes, whose number the compiler knows.
     #[inline(always)]
+    pub fn put_array<const N: usize>(&mut self, offset: u32, piece: [u8; N]) {
+        // No sum of a 32-bit number and a small one wraps.
+        if u64::from(offset) + N as u64 > self.len as u64 {
+            cold_path();
+            *self.overrun = true;
+            return;
+        }
+        // SAFETY: as in `put`.
+        unsafe { self.at.add(offset as usize).cast::<[u8; N]>().write_unaligned(piece) };
+    }
+
+    /// Puts a piece at its offset.
     pub fn put(&mut self, offset: usize, piece: &[u8]) {
         if offset > self.len || piece.len() > self.len - offset {
             cold_path();

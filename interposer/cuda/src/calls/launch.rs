@@ -47,7 +47,9 @@ const ATTRIBUTE_BYTES: usize = size_of::<LaunchAttribute>();
 /// More attributes than exist make no sense.
 const ATTRIBUTES_MAX: u32 = 64;
 
-/// What a launch is asked to do, besides its parameters.
+/// What a launch is asked to do, besides its parameters. Functions off the straight line get copies by reference, so that
+/// it stays in registers.
+#[derive(Clone, Copy)]
 struct Launch<'a> {
     function: Function,
     grid: [u32; 3],
@@ -181,11 +183,13 @@ fn post(cx: Cx, launch: &Launch<'_>, pointers: Ptr<*mut c_void>, extra: Ptr<*mut
     ensure(i64::from(launch.dynamic_shared) <= most_shared, INVALID_VALUE)?;
     if launch.cooperative {
         cold_path();
-        runs_at_once(cx, function, limits, launch)?;
+        let copy = *launch;
+        runs_at_once(cx, function, limits, &copy)?;
     }
     if !extra.is_null() {
         cold_path();
-        return send_block(cx, launch, stream, parameters::from_buffer(kernel, pointers, extra)?);
+        let copy = *launch;
+        return send_block(cx, &copy, stream, parameters::from_buffer(kernel, pointers, extra)?);
     }
     send(cx, launch, stream, parameters::gathered(kernel, pointers)?)
 }
@@ -247,6 +251,8 @@ fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
 
 /// Blocks that wait for each other must all run at once: else CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. The worker is asked
 /// once for the same kernel launched in the same form.
+#[cold]
+#[inline(never)]
 fn runs_at_once(cx: Cx, function: &objects::Function, limits: &Limits, launch: &Launch<'_>) -> Answer {
     let (threads, dynamic_shared) = (threads(launch), launch.dynamic_shared);
     let known = *lock(&function.resident);
