@@ -13,19 +13,21 @@
 //!    whose result is used, a volatile, relaxed or acquire load (in unoptimised code any load), a fence, or a call of
 //!    something that does.
 //! 3. `codegen`, at the first launch (or [`Engine::prepare`]): a `Generator` makes machine code. The one that exists,
-//!    `codegen::clif`, is Cranelift with `opt_level=none`, scalar, one thread at a time. What the code needs it
-//!    finds through the block that it is handed; only the addresses of variables are put in when it is mapped. So it can
-//!    be kept in a file ([`CodeCache`]), whose key names all that the code depends on.
+//!    `codegen::clif`, is Cranelift with `opt_level=none`: groups of 8, 16 or 32 lanes as vectors where it can
+//!    (`codegen::clif::vector`, see below), else one thread at a time. What the code needs it finds through the block that it
+//!    is handed; only the addresses of variables are put in when it is mapped. So it can be kept in a file ([`CodeCache`]), whose key names all that the code depends on.
 //!
 //! # How it runs
 //!
-//! The same code has two run times (`codegen::Mode`):
+//! Code has one of four run times (`codegen::Mode`), two for threads and two for groups of lanes:
 //! * **Thread loop**, where no thread of the kernel can ever wait (no barrier, no warp operation, no yield, no `exit` inside
 //!   of a function): one call runs all threads of a block, in a loop that is part of the code.
 //! * **Thread fibers** in all other cases: each thread has a stack of its own (`runtime::stack`), and barriers, warp
 //!   operations and yields switch to the next thread that can run. Lanes of a warp meet by their member mask: the
 //!   last one to come computes for all. Barriers count threads; threads that have ended are taken off.
 //!   This is always right, also where lanes of one warp wait for each other, and it is slow.
+//! * **Group loop**, vectors where no thread can wait: one call runs all groups of a block, one after the other.
+//! * **Group fibers**, vectors in all other cases: each group has a stack of its own, and each lane, for where lanes part and may wait.
 //!
 //! Blocks start in rising order on the workers *and on the thread that called [`Engine::run`]*, which works for its own grid.
 //! A block whose threads all yield is parked, and its worker takes another one, of any grid, up to the residency that
@@ -54,7 +56,8 @@
 //! Where it can, a kernel runs as vectors, 8, 16 or 32 lanes at a time (`codegen::clif::vector`): values that agree or are affine
 //! over the lanes stay scalar, the others are rows of 128-bit vectors. Where lanes go different ways each runs a scalar version of
 //! the kernel until they meet at the immediate post-dominator: one after the other, or on stacks of their own where they may
-//! wait (`runtime::parting`). `SOFTCUDA_CODEGEN=scalar` turns this off.
+//! wait (`runtime::parting`). `SOFTCUDA_CODEGEN=scalar` turns this off. One thread at a time run: blocks smaller than a group;
+//! kernels that use the carry flag or registers of 128 bits; kernels that call functions with an `exit`.
 
 mod codegen;
 mod engine;
