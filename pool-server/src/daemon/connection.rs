@@ -27,8 +27,11 @@ pub const FIRST_MESSAGE_LIMIT: Duration = Duration::from_secs(5);
 /// Serves a connection to its end, once there is a place for one more peer that is not known; it is given back as soon as
 /// the peer is known.
 pub async fn serve(shared: Arc<Shared>, stream: Stream, peer: Peer, waiting: Waiting) {
-    let unknown = waiting.place().await;
-    let first = tokio::time::timeout(FIRST_MESSAGE_LIMIT, first_message(&shared, &stream)).await;
+    let mut unknown = waiting.place().await;
+    let first = tokio::time::timeout(FIRST_MESSAGE_LIMIT, first_message(&shared, &stream));
+    let Some(first) = unknown.listen(first).await else {
+        return tracing::info!(?peer, "connection dropped: silent, and others wanted its place");
+    };
     let message = match first {
         Ok(Ok(message)) => message,
         Ok(Err(error)) => return tracing::info!(?peer, "connection dropped: {error}"),

@@ -1,11 +1,14 @@
-//! Places for peers that have not said who they are. One address has only some of them: whoever opens connections and says
-//! nothing keeps nobody else out, and clients of one host that start together come in one after the other.
+//! Places for peers that have not said who they are. One address has only some of them, and where all are taken the peer
+//! that has been silent longest makes room: whoever opens connections and says nothing keeps nobody else out, not even
+//! programs of its own address, and clients of one host that start together come in one after the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use super::auth::Peer;
 
@@ -15,6 +18,8 @@ const ALL: usize = 512;
 const ONE_ADDRESS: usize = 192;
 /// Connections that may wait for a place. More are dropped at once.
 const WAITING: usize = 256;
+/// So long nobody's silence costs it its place. An honest client speaks as soon as it is connected.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where a peer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +46,31 @@ impl Origin {
 pub struct Places {
     all: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    by_origin: Mutex<HashMap<Origin, Arc<Semaphore>>>,
+    /// [`PATIENCE`].
+    patience: Duration,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_origin: HashMap<Origin, Own>,
+    next: u64,
+}
+
+/// What one origin has.
+#[derive(Debug)]
+struct Own {
+    places: Arc<Semaphore>,
+    /// Those that have a place and have said nothing yet, the oldest first.
+    silent: VecDeque<Silent>,
+}
+
+#[derive(Debug)]
+struct Silent {
+    number: u64,
+    since: Instant,
+    /// Takes the place away.
+    end: oneshot::Sender<()>,
 }
 
 /// A place; dropping it gives it back.
@@ -49,6 +78,8 @@ pub struct Places {
 pub struct Place {
     places: Arc<Places>,
     origin: Origin,
+    number: u64,
+    ended: oneshot::Receiver<()>,
     one: Option<OwnedSemaphorePermit>,
     _all: OwnedSemaphorePermit,
 }
@@ -64,15 +95,20 @@ pub struct Waiting {
 impl Places {
     /// All free.
     pub fn new() -> Arc<Self> {
+        Self::with(PATIENCE)
+    }
+
+    fn with(patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             all: Arc::new(Semaphore::new(ALL)),
             waiting: Arc::new(Semaphore::new(WAITING)),
-            by_origin: Mutex::default(),
+            patience,
+            known: Mutex::default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Semaphore>>> {
-        self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a new connection wait for a place; `None` when too many wait.
@@ -80,34 +116,129 @@ impl Places {
         let permit = Arc::clone(&self.waiting).try_acquire_owned().ok()?;
         Some(Waiting { places: Arc::clone(self), origin: Origin::of(peer), _permit: permit })
     }
+
+    /// A permit of `from`. If there is none, the peer that has been silent longest loses its place: of `origin`, or of the
+    /// origin that has most. Everybody who waits takes one peer's place at most, so no more end than are needed.
+    async fn permit(&self, from: Arc<Semaphore>, origin: Option<Origin>) -> Option<OwnedSemaphorePermit> {
+        let permit = from.acquire_owned();
+        tokio::pin!(permit);
+        let mut spent = false;
+        loop {
+            let due = if spent { None } else { self.lock().shed(origin, self.patience) };
+            spent |= due == Some(Shed::Done);
+            let later = async {
+                match due {
+                    Some(Shed::At(due)) => tokio::time::sleep_until(due).await,
+                    // Nobody is silent: all are about to give their places back.
+                    None if !spent => tokio::time::sleep(self.patience).await,
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                permit = &mut permit => return permit.ok(),
+                () = later => {}
+            }
+        }
+    }
+}
+
+/// What became of taking a place away.
+#[derive(Debug, PartialEq, Eq)]
+enum Shed {
+    /// Somebody's place is free at once.
+    Done,
+    /// Nobody has been silent long enough before then.
+    At(Instant),
+}
+
+impl Known {
+    fn shed(&mut self, origin: Option<Origin>, patience: Duration) -> Option<Shed> {
+        let own = match origin {
+            Some(origin) => self.by_origin.get_mut(&origin),
+            None => self.by_origin.values_mut().max_by_key(|own| own.silent.len()),
+        }?;
+        let due = own.silent.front()?.since + patience;
+        if due > Instant::now() {
+            return Some(Shed::At(due));
+        }
+        let oldest = own.silent.pop_front()?;
+        // If it has just ended by itself, its place is free as well.
+        let _ = oldest.end.send(());
+        Some(Shed::Done)
+    }
+
+    /// Counts a new silent peer.
+    fn enter(&mut self, origin: Origin) -> (u64, oneshot::Receiver<()>) {
+        let (end, ended) = oneshot::channel();
+        self.next += 1;
+        let number = self.next;
+        if let Some(own) = self.by_origin.get_mut(&origin) {
+            own.silent.push_back(Silent { number, since: Instant::now(), end });
+        }
+        (number, ended)
+    }
+
+    /// That peer is not silent any more, or gone.
+    fn heard(&mut self, origin: Origin, number: u64) {
+        if let Some(own) = self.by_origin.get_mut(&origin)
+            && let Ok(at) = own.silent.binary_search_by_key(&number, |silent| silent.number)
+        {
+            own.silent.remove(at);
+        }
+    }
 }
 
 impl Waiting {
     /// Waits for a place.
     pub async fn place(self) -> Place {
         let Self { places, origin, _permit } = self;
-        let own =
-            places.lock().entry(origin).or_insert_with(|| Arc::new(Semaphore::new(ONE_ADDRESS))).clone();
+        let own = {
+            let mut known = places.lock();
+            let new = || Own { places: Arc::new(Semaphore::new(ONE_ADDRESS)), silent: VecDeque::new() };
+            Arc::clone(&known.by_origin.entry(origin).or_insert_with(new).places)
+        };
         // Its own address's first: waiting for that must not take a place from others. The semaphores are never closed.
-        let one = own.acquire_owned().await.ok();
+        let one = match Arc::clone(&own).try_acquire_owned() {
+            Ok(free) => Some(free),
+            Err(_) => places.permit(own, Some(origin)).await,
+        };
         let all = loop {
-            if let Ok(all) = Arc::clone(&places.all).acquire_owned().await {
+            if let Ok(free) = Arc::clone(&places.all).try_acquire_owned() {
+                break free;
+            }
+            if let Some(all) = places.permit(Arc::clone(&places.all), None).await {
                 break all;
             }
         };
-        Place { places, origin, one, _all: all }
+        let (number, ended) = places.lock().enter(origin);
+        Place { places, origin, number, ended, one, _all: all }
+    }
+}
+
+impl Place {
+    /// Listens to the peer; `None` when somebody else has got the place before anything was heard.
+    pub async fn listen<T>(&mut self, first: impl Future<Output = T>) -> Option<T> {
+        let heard = tokio::select! {
+            biased;
+            heard = first => Some(heard),
+            Ok(()) = &mut self.ended => None,
+        };
+        self.places.lock().heard(self.origin, self.number);
+        heard
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         drop(self.one.take());
-        let mut by_origin = self.places.lock();
+        let mut known = self.places.lock();
+        known.heard(self.origin, self.number);
         // Nobody of that address is here or waits: the table and those who wait hold the semaphore.
-        if let Some(own) = by_origin.get(&self.origin)
-            && Arc::strong_count(own) == 1
+        if let Some(own) = known.by_origin.get(&self.origin)
+            && Arc::strong_count(&own.places) == 1
         {
-            by_origin.remove(&self.origin);
+            known.by_origin.remove(&self.origin);
         }
     }
 }
@@ -136,8 +267,45 @@ mod tests {
         drop(held.pop());
         let late = one_more.await;
         drop((held, other, late));
-        assert!(places.lock().is_empty(), "nothing is kept for addresses that are gone");
+        assert!(places.lock().by_origin.is_empty(), "nothing is kept for addresses that are gone");
         assert_eq!(places.all.available_permits(), ALL);
+    }
+
+    #[tokio::test]
+    async fn who_is_silent_longest_makes_room_and_nobody_else() {
+        let patience = Duration::from_millis(20);
+        let places = Places::with(patience);
+        let peer = tcp("192.0.2.1");
+        let mut held = Vec::new();
+        for _ in 0..ONE_ADDRESS {
+            held.push(places.queue(&peer).unwrap().place().await);
+        }
+        assert_eq!(held[0].listen(async { "spoke" }).await, Some("spoke"));
+        let waiting = places.queue(&peer).unwrap();
+        let (mut held, late) = tokio::join!(
+            async {
+                // The second is the oldest that says nothing.
+                assert_eq!(held[1].listen(std::future::pending::<()>()).await, None);
+                drop(held.remove(1));
+                held
+            },
+            waiting.place(),
+        );
+        assert!(held.iter_mut().all(|place| place.ended.try_recv().is_err()), "one more than needed lost it");
+        drop((held, late));
+        assert!(places.lock().by_origin.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nobody_loses_a_place_before_patience_is_at_its_end() {
+        let places = Places::new();
+        let mut place = places.queue(&tcp("192.0.2.1")).unwrap().place().await;
+        let since = places.lock().by_origin[&place.origin].silent[0].since;
+        let shed = places.lock().shed(Some(place.origin), Duration::from_secs(3600));
+        assert_eq!(shed, Some(Shed::At(since + Duration::from_secs(3600))));
+        assert!(place.ended.try_recv().is_err());
+        assert_eq!(places.lock().shed(None, Duration::ZERO), Some(Shed::Done));
+        assert_eq!(place.listen(std::future::pending::<()>()).await, None);
     }
 
     #[tokio::test]
