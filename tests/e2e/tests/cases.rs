@@ -47,7 +47,7 @@ macro_rules! cases {
 
 /// Everything that can be switched off, switched off: the plain way must be right too.
 const DISABLED: [(&str, &str); 1] =
-    [("GPUPOOL_DISABLE", "board,local_sync,posted_copies,host_arena,post_alloc")];
+    [("GPUPOOL_DISABLE", "board,local_sync,posted_copies,host_arena,post_alloc,direct_receive")];
 
 macro_rules! unoptimised {
     ($($name:ident)*) => {
@@ -93,6 +93,7 @@ every_case! {
     streams_events
     two_threads
     vector_add
+    waiting_copies
 }
 /// Cases of calls that are not forwarded yet: natively only.
 macro_rules! native_only {

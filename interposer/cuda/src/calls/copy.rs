@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::image::Memory;
+use gpupool_protocol::wire::DownChunk;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 
@@ -159,12 +160,14 @@ impl Reads {
                     self.take_first()?;
                 }
             }
-            if chunk.is_none() {
-                chunk = Some(self.cx.session.link.bulk_down().map_err(|e| self.cx.session.lost(&e))?);
+            let mut own = match chunk.or_else(|| self.cx.session.link.try_bulk_down()) {
+                Some(chunk) => chunk,
+                None => self.quick_chunk()?,
+            };
+            if self.cx.session.uses.direct_receive {
+                host::receive_into(&mut own, destination, len);
             }
-            if let Some(chunk) = &mut chunk {
-                host::receive_into(chunk, destination, len);
-            }
+            chunk = Some(own);
         }
         let stream = self.stream.wire;
         let pending = self.cx.begin_with(numbers::copy_out, chunk, 24, |to| {
@@ -174,6 +177,13 @@ impl Reads {
         })?;
         self.pending.push_back((pending, destination, len));
         Ok(())
+    }
+
+    /// A chunk when the copies of other threads have all that are for bulk. They may wait for their streams for ever; so
+    /// this one waits for its own stream first, and then takes a chunk of those that are needed for a moment only.
+    fn quick_chunk(&self) -> Answer<DownChunk<'static>> {
+        send::stream_synchronize(self.cx, self.stream.quiet())?;
+        self.cx.session.link.chunk_down().map_err(|e| self.cx.session.lost(&e))
     }
 
     fn take_first(&mut self) -> Answer {

@@ -20,9 +20,13 @@ pub struct Optimisations {
     /// `post_alloc`: cuMemAlloc is answered from memory that the worker has put aside for this session, at addresses that this
     /// library chooses. Without it every allocation asks the driver.
     pub post_alloc: bool,
+    /// `direct_receive`: over a network the bytes of a copy from the device are received where the program wants them. Without
+    /// it they are received into a staging chunk and copied from there.
+    pub direct_receive: bool,
 }
 
-const NAMES: [&str; 5] = ["board", "local_sync", "posted_copies", "host_arena", "post_alloc"];
+const NAMES: [&str; 6] =
+    ["board", "local_sync", "posted_copies", "host_arena", "post_alloc", "direct_receive"];
 
 impl Optimisations {
     /// What a configuration leaves on.
@@ -30,9 +34,9 @@ impl Optimisations {
         for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
             say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
         }
-        let [board, local_sync, posted_copies, host_arena, post_alloc] =
+        let [board, local_sync, posted_copies, host_arena, post_alloc, direct_receive] =
             NAMES.map(|name| !config.disabled(name));
-        Self { board, local_sync, posted_copies, host_arena, post_alloc }
+        Self { board, local_sync, posted_copies, host_arena, post_alloc, direct_receive }
     }
 }
 
@@ -52,10 +56,12 @@ mod tests {
             posted_copies: true,
             host_arena: true,
             post_alloc: true,
+            direct_receive: true,
         };
         assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);
         assert!(!of(&["other", "local_sync"]).local_sync);
         assert!(!of(&NAMES).posted_copies && !of(&NAMES).host_arena && !of(&NAMES).post_alloc);
+        assert!(!of(&["direct_receive"]).direct_receive && of(&["direct_receive"]).post_alloc);
     }
 }
