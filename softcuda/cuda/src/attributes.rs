@@ -1,5 +1,5 @@
-//! The values of device attributes: those of an H200-like device (compute capability 9.0) where the software device can
-//! keep the promise, 0 where it cannot.
+//! The values of device attributes: those of a card of the device's compute capability where the software device can keep
+//! the promise, 0 where it cannot.
 #![forbid(unsafe_code)]
 
 use crate::device::Device;
@@ -10,20 +10,10 @@ pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 /// Largest grid in x, y, z.
 pub const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// Threads that one multiprocessor holds.
-pub const MAX_THREADS_PER_MULTIPROCESSOR: u32 = 2048;
-/// Blocks that one multiprocessor holds.
-pub const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 /// Registers of a multiprocessor, and of a block.
 pub const REGISTERS: u32 = 65536;
 /// Shared memory that a block has without asking.
 pub const SHARED_PER_BLOCK: u32 = 48 << 10;
-/// Shared memory that a block can ask for.
-pub const SHARED_PER_BLOCK_OPTIN: u32 = 227 << 10;
-/// Shared memory of a multiprocessor.
-pub const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
-/// Shared memory of a block that the system takes.
-pub const SHARED_RESERVED: u32 = 1 << 10;
 /// Bytes of a row of `cuMemAllocPitch` are a multiple of this.
 pub const PITCH_ALIGNMENT: u32 = 512;
 
@@ -38,7 +28,7 @@ pub const PITCHED_EXTENT: u32 = 131_072;
 
 /// The value of an attribute, by its number in `cuda.h`; `None` for a number that is none.
 pub fn value(device: &Device, id: u32) -> Option<i32> {
-    let identity = &device.identity;
+    let (identity, capability) = (&device.identity, &device.capability);
     Some(match id {
         1 => MAX_THREADS_PER_BLOCK as i32,
         2..=4 => MAX_BLOCK[id as usize - 2] as i32,
@@ -68,7 +58,7 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         36 => 2_000_000, // memory clock, kHz
         37 => 128,       // memory bus, bits
         38 => 32 << 20,  // L2
-        39 => MAX_THREADS_PER_MULTIPROCESSOR as i32,
+        39 => capability.threads as i32,
         40 => 2,     // copy engines
         41 => 1,     // unified addressing
         42 => 32768, // 1D layered texture
@@ -93,10 +83,10 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         71 => 65000,
         72 => 2_097_120,
         73 | 74 => 32768, // 2D mipmapped texture
-        75 => device.capability.0 as i32,
-        76 => device.capability.1 as i32,
+        75 => capability.major as i32,
+        76 => capability.minor as i32,
         78..=80 => 1, // stream priorities; L1 caches of global and local memory
-        81 => SHARED_PER_MULTIPROCESSOR as i32,
+        81 => capability.shared as i32,
         83 => 1,                  // managed memory
         84 | 85 => 0,             // multi-GPU board
         86 => 1,                  // native host atomics: device memory is host memory
@@ -108,26 +98,26 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         92..=94 | 122 | 123 => 1, // stream memory operations, of 64 bits too, and with NOR
         95 => 1,                  // cooperative launch
         96 => 0,                  // the same over several devices
-        97 => SHARED_PER_BLOCK_OPTIN as i32,
+        97 => capability.shared_of_block as i32,
         98 => 0,        // remote writes
         99 => 1,        // host registration
         100 => 0,       // host page tables
         101 => 1,       // managed memory is reached directly by the host
         102 | 103 => 1, // virtual memory management, exported as file descriptors
         104 | 105 => 0, // or as handles of Windows
-        106 => MAX_BLOCKS_PER_MULTIPROCESSOR as i32,
+        106 => capability.blocks as i32,
         107..=109 => 0, // compression, persisting L2, access policy window
         110 => 0,       // GPUDirect RDMA
-        111 => SHARED_RESERVED as i32,
-        112 | 114 => 0,                            // sparse arrays, timeline semaphores
-        113 => 1,                                  // read-only registration
-        115 => 1,                                  // memory pools
-        116..=119 => 0,                            // GPUDirect RDMA; exportable pool handles
-        120 => i32::from(value(device, 75)? >= 9), // cluster launch
-        121 | 124 | 125 => 0,                      // deferred arrays, dma-buf, IPC events
-        126 => 1,                                  // memory synchronisation domains
-        127..=129 => 0,                            // tensor maps, fabric handles, unified function pointers
-        130 => 0,                                  // NUMA: none
+        111 => capability.shared_reserved as i32,
+        112 | 114 => 0,                          // sparse arrays, timeline semaphores
+        113 => 1,                                // read-only registration
+        115 => 1,                                // memory pools
+        116..=119 => 0,                          // GPUDirect RDMA; exportable pool handles
+        120 => i32::from(capability.major >= 9), // cluster launch
+        121 | 124 | 125 => 0,                    // deferred arrays, dma-buf, IPC events
+        126 => 1,                                // memory synchronisation domains
+        127..=129 => 0,                          // tensor maps, fabric handles, unified function pointers
+        130 => 0,                                // NUMA: none
         131 => -1,
         132 | 133 => 0, // multicast, MPS
         134 => -1,      // host NUMA node: unknown

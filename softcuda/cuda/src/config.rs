@@ -11,6 +11,8 @@
 //! - `CUDA_MODULE_LOADING`: `EAGER` is what `cuModuleGetLoadingMode` then answers; images are read at once in any case.
 //! - `SOFTCUDA_WORKERS`: how many threads run the blocks of a grid (default: one a core).
 //! - `SOFTCUDA_TIMESLICE_US`: for how long a process keeps a device that another one wants (default 2000).
+//! - `SOFTCUDA_PRIORITY`: `normal` has the device's threads compete with the machine's programs as equals; by default they
+//!   run only when nothing else wants the processor.
 //! - `SOFTCUDA_SLOW`: how many times as long everything takes (default 1): see [`crate::share`].
 //! - `SOFTCUDA_CACHE`, `SOFTCUDA_CACHE_SIZE`: see [`crate::code_cache`].
 //! - `SOFTCUDA_FAIL`: see [`crate::failures`]. `SOFTCUDA_LOG`: see [`crate::log`].
@@ -41,6 +43,8 @@ pub struct Config {
     pub slice: u64,
     /// `SOFTCUDA_SLOW`: at least 1.
     pub slow: f64,
+    /// `SOFTCUDA_PRIORITY` is not `normal`: the device's threads take what processor time is left over.
+    pub idle: bool,
 }
 
 impl Config {
@@ -70,6 +74,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Config {
         refuse_hints: variable("SOFTCUDA_VMM_HINT").is_some_and(|hint| hint == "refuse"),
         slice: number("SOFTCUDA_TIMESLICE_US").unwrap_or(2000).clamp(1, 10_000_000) * 1000,
         slow: slow.filter(|factor| (1.0..=1e6).contains(factor)).unwrap_or(1.0),
+        idle: variable("SOFTCUDA_PRIORITY").is_none_or(|priority| priority != "normal"),
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::context::Context;
+use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
 use std::cell::RefCell;
@@ -51,6 +52,22 @@ pub fn healthy() -> Result<Arc<Context>> {
     let context = context()?;
     context.fate.check()?;
     Ok(context)
+}
+
+/// The device of the current context; without one, the first.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_DEVICE` if there is none.
+pub fn device() -> Result<Arc<Device>> {
+    match context() {
+        Ok(context) => Ok(context.device.clone()),
+        Err(_) => driver::device(0).cloned(),
+    }
+}
+
+/// The architecture of [`device`], as fatbins write it: images with nothing for it or older are not for us.
+pub fn architecture() -> u32 {
+    device().map_or(0, |device| device.capability.architecture())
 }
 
 /// Whether a handle is a context's: one that lives, or a primary one, retained or not.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::attributes;
+use crate::capability::Capability;
 use crate::config::Config;
 use crate::error::*;
 use crate::primary::Primary;
@@ -19,8 +20,8 @@ pub struct Device {
     pub name: String,
     /// UUID and place on the PCI bus, as shown everywhere.
     pub identity: DeviceIdentity,
-    /// Major and minor compute capability.
-    pub capability: (u32, u32),
+    /// Its compute capability.
+    pub capability: Capability,
     /// Its memory.
     pub memory: Arc<Memory>,
     /// What runs its grids.
@@ -67,7 +68,7 @@ impl Device {
             ordinal: ordinal as i32,
             name,
             identity,
-            capability: gpu.capability,
+            capability: Capability::of(gpu.capability),
             engine,
             memory,
             share,

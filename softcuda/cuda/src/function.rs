@@ -1,8 +1,10 @@
 //! Functions: a kernel of a module that lives in a context, with the attributes that a program may set.
 #![forbid(unsafe_code)]
 
-use crate::attributes::{MAX_THREADS_PER_BLOCK, REGISTERS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN};
+use crate::attributes::{MAX_THREADS_PER_BLOCK, REGISTERS, SHARED_PER_BLOCK};
+use crate::capability::Capability;
 use crate::context::Context;
+use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::handles::{self, Kind};
@@ -34,6 +36,8 @@ pub struct Function {
     pub context: usize,
     /// Its module's handle.
     pub module: usize,
+    /// Its context's device.
+    pub device: Arc<Device>,
     /// Its code.
     pub kernel: Arc<engine::Kernel>,
     /// Its name, as C text.
@@ -60,14 +64,14 @@ impl Settings {
         self.max_dynamic_shared.load(Ordering::Relaxed).max(0) as u32
     }
 
-    /// `cuFuncSetAttribute` and `cuKernelSetAttribute`.
+    /// `cuFuncSetAttribute` and `cuKernelSetAttribute`, for a device of a capability.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for an attribute that cannot be set, or a value out of range.
-    pub fn set(&self, kernel: &engine::Kernel, id: u32, value: i32) -> Result {
+    pub fn set(&self, kernel: &engine::Kernel, device: &Capability, id: u32, value: i32) -> Result {
         match id {
             MAX_DYNAMIC_SHARED => {
-                let most = SHARED_PER_BLOCK_OPTIN.saturating_sub(kernel.static_shared) as i32;
+                let most = device.shared_of_block.saturating_sub(kernel.static_shared) as i32;
                 if !(0..=most).contains(&value) {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
@@ -79,11 +83,11 @@ impl Settings {
         Ok(())
     }
 
-    /// `cuFuncGetAttribute` and `cuKernelGetAttribute`.
+    /// `cuFuncGetAttribute` and `cuKernelGetAttribute`, for a device of a capability.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a number that is no attribute.
-    pub fn get(&self, kernel: &engine::Kernel, id: u32) -> Result<i32> {
+    pub fn get(&self, kernel: &engine::Kernel, device: &Capability, id: u32) -> Result<i32> {
         Ok(match id {
             0 => max_threads(kernel) as i32,
             1 => kernel.static_shared as i32,
@@ -91,7 +95,7 @@ impl Settings {
             3 => kernel.local_bytes as i32,
             4 => self.registers as i32,
             5 => kernel.ptx_target as i32,
-            6 => 90,
+            6 => device.architecture() as i32,
             7 => 0,
             MAX_DYNAMIC_SHARED => self.max_dynamic_shared.load(Ordering::Relaxed),
             CARVEOUT => self.carveout.load(Ordering::Relaxed),

@@ -9,6 +9,7 @@
 mod allocations;
 mod array;
 mod attributes;
+mod capability;
 mod code_cache;
 mod config;
 mod context;

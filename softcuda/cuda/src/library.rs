@@ -3,8 +3,7 @@
 
 use crate::context::Context;
 use crate::current;
-use crate::device::Device;
-use crate::driver::{self, TABLES};
+use crate::driver::TABLES;
 use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::Image;
@@ -55,9 +54,9 @@ pub struct Kernel {
 /// # Errors
 /// [`Refused`].
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
-    let device = current_device()?;
+    let device = current::device()?;
     let parsed = module::parse(&image.texts)?;
-    let loaded = module::place(parsed.clone(), &device.memory)?;
+    let loaded = module::place(parsed.clone(), &device)?;
     let handle = TABLES.libraries.reserve();
     let library = Arc::new_cyclic(|library| {
         let kernels: Vec<Arc<Kernel>> =
@@ -71,14 +70,6 @@ pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     }
     TABLES.libraries.add(handle, library);
     Ok(handle)
-}
-
-/// The device of the current context; without one, the first.
-fn current_device() -> Result<Arc<Device>> {
-    match current::context() {
-        Ok(context) => Ok(context.device.clone()),
-        Err(_) => driver::device(0).cloned(),
-    }
 }
 
 impl Kernel {
@@ -116,7 +107,7 @@ impl Library {
         };
         let loaded = match first {
             Some((_, loaded)) => loaded,
-            None => module::place(self.parsed.clone(), &context.device.memory).map_err(|e| e.code)?,
+            None => module::place(self.parsed.clone(), &context.device).map_err(|e| e.code)?,
         };
         let settings =
             |k: &engine::Kernel| self.by_name.get(&k.name).map(|i| self.kernels[*i].settings.clone());

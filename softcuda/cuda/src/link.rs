@@ -1,5 +1,6 @@
 //! `cuLink*`: PTX texts that are put together into one image which the load calls accept.
 
+use crate::current;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::image::{self, Texts, container};
@@ -70,7 +71,7 @@ impl Link {
                 let text = String::from_utf8(data[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
                 vec![text]
             }
-            Input::Image => image::read_slice(data)?,
+            Input::Image => image::read_slice(data, current::architecture())?,
         };
         // Each alone first, so that the line in the log is the line of what was added.
         for text in &texts {
@@ -100,7 +101,9 @@ impl Link {
             if state.texts.len() > 1 {
                 module::parse(&state.texts)?;
             }
-            state.product = Some(container::make(&state.texts, self.options.max_registers).into());
+            state.product = Some(
+                container::make(&state.texts, self.options.max_registers, current::architecture()).into(),
+            );
         }
         state.product.clone().ok_or_else(|| CUDA_ERROR_UNKNOWN.into())
     }

@@ -4,6 +4,7 @@
 use crate::allocations::What;
 use crate::context::Context;
 use crate::current;
+use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::function::{Function, Settings};
@@ -28,7 +29,7 @@ impl From<CUresult> for Refused {
     fn from(code: CUresult) -> Self {
         let log = match code {
             CUDA_ERROR_NO_BINARY_FOR_GPU => {
-                "softcuda runs PTX, and the image holds none for compute capability 9.0 or older"
+                "softcuda runs PTX, and the image holds none for the device's compute capability or older"
             }
             CUDA_ERROR_INVALID_IMAGE => "the image is no fatbin, PTX or ELF, or is damaged",
             _ => "",
@@ -92,12 +93,19 @@ pub fn parse(texts: &Texts) -> std::result::Result<engine::Module, Refused> {
 /// Places what was read in a device's memory.
 ///
 /// # Errors
-/// [`Refused`] with 2 if its variables do not fit, 218 if something is nowhere defined.
-pub fn place(
-    parsed: engine::Module,
-    memory: &Arc<engine::Memory>,
-) -> std::result::Result<Arc<engine::Loaded>, Refused> {
-    engine::Loaded::new(memory, parsed).map_err(|e| Refused { code: of_load(&e), log: e.to_string() })
+/// [`Refused`] with 2 if its variables do not fit, 218 if something is nowhere defined or the text is for a newer
+/// architecture than the device's.
+pub fn place(parsed: engine::Module, device: &Device) -> std::result::Result<Arc<engine::Loaded>, Refused> {
+    let loaded = engine::Loaded::new(&device.memory, parsed)
+        .map_err(|e| Refused { code: of_load(&e), log: e.to_string() })?;
+    let own = device.capability.architecture();
+    match loaded.kernels().iter().map(|kernel| kernel.ptx_target).max() {
+        Some(target) if target > own => {
+            let log = format!("the text is for sm_{target}, and the device is an sm_{own}");
+            Err(Refused { code: CUDA_ERROR_INVALID_PTX, log })
+        }
+        _ => Ok(loaded),
+    }
 }
 
 /// One text of several: from the second on, what may stand only once at the beginning is blanked, so that lines keep
@@ -132,6 +140,7 @@ impl Module {
                 Arc::new(Function {
                     handle: TABLES.functions.reserve(),
                     context: context.handle,
+                    device: context.device.clone(),
                     module: handle,
                     kernel: kernel.clone(),
                     name: CString::new(kernel.name.as_str()).unwrap_or_default(),
@@ -202,7 +211,7 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
 /// [`Refused`]; no current context.
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
-    let loaded = place(parse(&image.texts)?, &context.device.memory)?;
+    let loaded = place(parse(&image.texts)?, &context.device)?;
     Ok(Module::new(&context, loaded, &Origin::of(image), |_| None).handle)
 }
 
@@ -226,7 +235,7 @@ pub fn unload(handle: usize) -> Result {
 /// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`image::read_slice`].
 pub fn read_file(path: &std::path::Path) -> Result<Image> {
     let bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
-    Ok(Image::new(image::read_slice(&bytes)?, false))
+    Ok(Image::new(image::read_slice(&bytes, current::architecture())?, false))
 }
 
 #[cfg(test)]

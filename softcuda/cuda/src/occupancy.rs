@@ -1,27 +1,33 @@
 //! Occupancy: how many blocks of a function one multiprocessor holds.
 #![forbid(unsafe_code)]
 
-use crate::attributes::*;
+use crate::attributes::REGISTERS;
+use crate::capability::Capability;
 use crate::context::Context;
 use crate::error::*;
 use crate::function::{self, Function};
 use softcuda_engine as engine;
 
-/// Blocks of `threads` threads that one multiprocessor holds; 0 if not even one fits.
-pub fn blocks_per_multiprocessor(kernel: &engine::Kernel, threads: u32, dynamic: u32) -> u32 {
+/// Blocks of `threads` threads that one multiprocessor of a device holds; 0 if not even one fits.
+pub fn blocks_per_multiprocessor(
+    device: &Capability,
+    kernel: &engine::Kernel,
+    threads: u32,
+    dynamic: u32,
+) -> u32 {
     if threads == 0 || threads > function::max_threads(kernel) {
         return 0;
     }
     let shared = kernel.static_shared.saturating_add(dynamic);
-    if shared > SHARED_PER_BLOCK_OPTIN {
+    if shared > device.shared_of_block {
         return 0;
     }
     let warps = threads.div_ceil(32);
     let registers = kernel.num_regs.max(1).next_multiple_of(8) * warps * 32;
-    let by_threads = MAX_THREADS_PER_MULTIPROCESSOR / (warps * 32);
+    let by_threads = device.threads / (warps * 32);
     let by_registers = REGISTERS / registers.max(1);
-    let by_shared = SHARED_PER_MULTIPROCESSOR / (shared + SHARED_RESERVED);
-    by_threads.min(by_registers).min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
+    let by_shared = device.shared / (shared + device.shared_reserved).max(1);
+    by_threads.min(by_registers).min(by_shared).min(device.blocks)
 }
 
 /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
@@ -31,7 +37,7 @@ pub fn blocks_per_multiprocessor(kernel: &engine::Kernel, threads: u32, dynamic:
 pub fn active_blocks(function: &Function, threads: i32, dynamic: usize) -> Result<i32> {
     let threads = u32::try_from(threads).ok().filter(|n| *n > 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    Ok(blocks_per_multiprocessor(&function.kernel, threads, dynamic) as i32)
+    Ok(blocks_per_multiprocessor(&function.device.capability, &function.kernel, threads, dynamic) as i32)
 }
 
 /// `cuOccupancyMaxPotentialBlockSize`: the grid that fills the device, and the block size that holds most threads.
@@ -70,7 +76,7 @@ pub fn available_shared(function: &Function, blocks: i32, threads: i32) -> Resul
     if active_blocks(function, threads, 0)? < blocks as i32 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let each =
-        (SHARED_PER_MULTIPROCESSOR / blocks).saturating_sub(SHARED_RESERVED).min(SHARED_PER_BLOCK_OPTIN);
+    let device = &function.device.capability;
+    let each = (device.shared / blocks).saturating_sub(device.shared_reserved).min(device.shared_of_block);
     Ok(each.saturating_sub(function.kernel.static_shared) as usize)
 }

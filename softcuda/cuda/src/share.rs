@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::config::Config;
-use crate::log;
+use crate::{log, threads};
 use softcuda_device::home;
 use softcuda_device::state::{self, State};
 use softcuda_device::turn::Turn;
@@ -130,6 +130,9 @@ impl Gate for Share {
         if let Some(joined) = self.joined() {
             joined.turn.end();
         }
+    }
+    fn settle(&self) {
+        threads::become_device();
     }
 }
 

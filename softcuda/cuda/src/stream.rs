@@ -197,6 +197,7 @@ impl Stream {
 
     /// The thread: does the work in order, ends when there is none for a while. The next push starts another.
     fn run(self: Arc<Self>) {
+        threads::become_device();
         while let Some(work) = self.next() {
             let done = catch_unwind(AssertUnwindSafe(|| self.perform(work)));
             if done.is_err() {

@@ -39,7 +39,7 @@ impl Host for Softcuda {
 
     unsafe fn load_cubin(&self, wrapper: *const c_void) -> std::result::Result<CUmodule, CUresult> {
         // SAFETY: the caller vouches for the image.
-        let image = unsafe { image::read(wrapper)? };
+        let image = unsafe { image::read(wrapper, current::architecture())? };
         let handle = module::load(&image).map_err(|e: Refused| e.code)?;
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.get_or_insert_default().insert(wrapper.addr(), handle);

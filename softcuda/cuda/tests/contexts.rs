@@ -34,8 +34,12 @@ fn devices() {
     let (mut count, mut value) = (0, 0);
     ok!(cuDeviceGetCount(&mut count));
     assert_eq!(count, 1);
-    ok!(cuDeviceGetAttribute(&mut value, 75, 0));
-    assert_eq!(value, 9);
+    // Compute capability 8.9, and what the programming guide says that its multiprocessors hold.
+    let expected = [(75, 8), (76, 9), (39, 1536), (106, 24), (81, 100 << 10), (97, 99 << 10), (120, 0)];
+    for (attribute, expected) in expected {
+        ok!(cuDeviceGetAttribute(&mut value, attribute, 0));
+        assert_eq!(value, expected, "attribute {attribute}");
+    }
     assert_eq!(cu!(cuDeviceGetAttribute(&mut value, 75, 1)), CUDA_ERROR_INVALID_DEVICE);
     assert_eq!(cu!(cuDeviceGetAttribute(&mut value, 75, -1)), CUDA_ERROR_INVALID_DEVICE);
     assert_eq!(cu!(cuDeviceGetAttribute(&mut value, 0, 0)), CUDA_ERROR_INVALID_VALUE);

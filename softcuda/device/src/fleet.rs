@@ -20,7 +20,7 @@
 //! uuid = "MIG-5a0d6f1c-0000-4000-8000-000000000100"
 //! ```
 //!
-//! What is left out has the defaults of [`Defaults`].
+//! What is left out has the defaults of [`Defaults`]; the compute capability 8.9.
 
 use serde::Deserialize;
 use std::path::Path;
@@ -102,7 +102,7 @@ impl Defaults {
         let number = |name: &str| variable(name).and_then(|text| parse_bytes(&text).ok());
         Defaults {
             name: "softcuda (CPU)".to_owned(),
-            capability: (9, 0),
+            capability: (8, 9),
             memory: number("SOFTCUDA_MEMORY").unwrap_or((4 << 30).min(half)).max(1 << 20),
             multiprocessors: number("SOFTCUDA_WORKERS").unwrap_or(cores).clamp(1, 1024) as u32,
         }

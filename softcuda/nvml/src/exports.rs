@@ -62,7 +62,7 @@ pub struct PciInfo {
     id: [u8; 32],
 }
 
-/// `nvmlMemory_t`.
+/// `nvmlMemory_t`, and `nvmlBAR1Memory_t`, which has the same fields.
 #[repr(C)]
 pub struct MemoryInfo {
     total: u64,
@@ -220,7 +220,8 @@ nvml! {
         }
         give(info, pci_info(device)?)
     }
-    nvmlDeviceGetMemoryInfo(device: usize, info: *mut MemoryInfo) {
+    nvmlDeviceGetMemoryInfo | nvmlDeviceGetBAR1MemoryInfo (device: usize, info: *mut MemoryInfo) {
+        // The host reaches all of the memory, so its window (BAR1) is as large as that.
         let memory = Device::of_handle(device)?.memory()?;
         give(info, MemoryInfo { total: memory.total, free: memory.total - memory.used, used: memory.used })
     }
@@ -353,7 +354,7 @@ not_supported! {
     nvmlDeviceGetSerial nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold nvmlDeviceGetFanSpeed nvmlDeviceGetFanSpeed_v2 nvmlDeviceGetNumFans
     nvmlDeviceGetPowerUsage nvmlDeviceGetPowerManagementLimit nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetPowerState
     nvmlDeviceGetPerformanceState nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetClockInfo nvmlDeviceGetMaxClockInfo
-    nvmlDeviceGetApplicationsClock nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetEccMode nvmlDeviceGetTotalEccErrors
+    nvmlDeviceGetApplicationsClock nvmlDeviceGetEccMode nvmlDeviceGetTotalEccErrors
     nvmlDeviceGetEncoderUtilization nvmlDeviceGetDecoderUtilization nvmlDeviceGetPcieThroughput
     nvmlDeviceGetCurrPcieLinkGeneration nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetCurrPcieLinkWidth
     nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetNvLinkState nvmlDeviceGetProcessUtilization nvmlDeviceGetAccountingMode

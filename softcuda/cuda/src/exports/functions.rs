@@ -12,11 +12,11 @@ use std::sync::Arc;
 exports! { ($) functions_names, initialised;
     cuFuncGetAttribute(value: *mut i32, attribute: u32, function: CUfunction) {
         let (value, function) = (out(value)?, find(function)?);
-        value.set(function.settings.get(&function.kernel, attribute)?)
+        value.set(function.settings.get(&function.kernel, &function.device.capability, attribute)?)
     }
     cuFuncSetAttribute(function: CUfunction, attribute: u32, value: i32) {
         let function = find(function)?;
-        function.settings.set(&function.kernel, attribute, value)
+        function.settings.set(&function.kernel, &function.device.capability, attribute, value)
     }
     cuFuncSetCacheConfig(function: CUfunction, config: u32) { hint(find(function).map(drop), config, 3) }
     cuFuncSetSharedMemConfig(function: CUfunction, config: u32) { hint(find(function).map(drop), config, 2) }
@@ -52,13 +52,13 @@ exports! { ($) functions_names, initialised;
     cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) { out(name)?.set(kernel_of(kernel)?.name.as_ptr()) }
     cuKernelGetAttribute(value: *mut i32, attribute: u32, kernel: CUkernel, device: i32) {
         let (value, kernel) = (out(value)?, kernel_of(kernel)?);
-        driver::device(device)?;
-        value.set(kernel.settings.get(&kernel.prototype, attribute)?)
+        let capability = &driver::device(device)?.capability;
+        value.set(kernel.settings.get(&kernel.prototype, capability, attribute)?)
     }
     cuKernelSetAttribute(attribute: u32, value: i32, kernel: CUkernel, device: i32) {
         let kernel = kernel_of(kernel)?;
-        driver::device(device)?;
-        kernel.settings.set(&kernel.prototype, attribute, value)
+        let capability = &driver::device(device)?.capability;
+        kernel.settings.set(&kernel.prototype, capability, attribute, value)
     }
     cuKernelSetCacheConfig(kernel: CUkernel, config: u32, device: i32) {
         driver::device(device)?;

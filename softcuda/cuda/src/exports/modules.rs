@@ -25,17 +25,17 @@ exports! { ($) modules_names, initialised;
     }
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void) {
         let module = out(module)?;
-        module.set(handle(reported(&Options::NONE, || module::load(&image::read(image)?))?))
+        module.set(handle(reported(&Options::NONE, || module::load(&image::read(image, current::architecture())?))?))
     }
     cuModuleLoadFatBinary(module: *mut CUmodule, image: *const c_void) {
         let module = out(module)?;
-        module.set(handle(reported(&Options::NONE, || module::load(&image::read(image)?))?))
+        module.set(handle(reported(&Options::NONE, || module::load(&image::read(image, current::architecture())?))?))
     }
     cuModuleLoadDataEx(
         module: *mut CUmodule, image: *const c_void, count: u32, names: *mut u32, values: *mut *mut c_void
     ) {
         let (module, options) = (out(module)?, Options::read(count, names, values)?);
-        module.set(handle(reported(&options, || module::load(&image::read(image)?.with(&options)))?))
+        module.set(handle(reported(&options, || module::load(&image::read(image, current::architecture())?.with(&options)))?))
     }
     cuModuleUnload(module: CUmodule) { module::unload(module.addr()) }
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) {
@@ -58,7 +58,7 @@ exports! { ($) modules_names, initialised;
     ) {
         let (library, jit) = (out(library)?, Options::read(count, names, values)?);
         check_library_options(options, options_count)?;
-        library.set(handle(reported(&jit, || library::load(&image::read(image)?.with(&jit)))?))
+        library.set(handle(reported(&jit, || library::load(&image::read(image, current::architecture())?.with(&jit)))?))
     }
     cuLibraryLoadFromFile(
         library: *mut CUlibrary, path: *const c_char, names: *mut u32, values: *mut *mut c_void, count: u32,

@@ -88,7 +88,7 @@ pub fn max_registers(texts: &Texts) -> Option<u32> {
 }
 
 /// A container of these texts, whose kernels shall say that they use at most so many registers.
-pub fn make(texts: &[String], max_registers: Option<u32>) -> Vec<u8> {
+pub fn make(texts: &[String], max_registers: Option<u32>, architecture: u32) -> Vec<u8> {
     let mut data = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         data.extend(text.bytes().filter(|b| *b != 0));
@@ -107,7 +107,7 @@ pub fn make(texts: &[String], max_registers: Option<u32>) -> Vec<u8> {
     out.extend(MACHINE.to_le_bytes());
     out.extend(1u32.to_le_bytes());
     out.extend([0u64, 0, table as u64].iter().flat_map(|w| w.to_le_bytes()));
-    out.extend((90u32 | 90 << 16).to_le_bytes());
+    out.extend((architecture | architecture << 16).to_le_bytes());
     out.extend([HEADER as u16, 0, 0, SECTION_HEADER as u16, 3, 2].iter().flat_map(|w| w.to_le_bytes()));
     out.extend(&data);
     out.extend(&names);
@@ -140,18 +140,18 @@ mod tests {
     #[test]
     fn what_was_put_in_comes_out_and_the_length_is_found() {
         let input = vec![".version 8.0".to_owned(), "// two".to_owned()];
-        let made = make(&input, None);
+        let made = make(&input, None, 89);
         assert_eq!(length_of(&made), Some(made.len() as u64));
         assert_eq!(texts(&made), Ok(input.clone()));
         assert_eq!(max_registers(&input), None);
-        assert_eq!(max_registers(&texts(&make(&input, Some(38))).unwrap()), Some(38));
+        assert_eq!(max_registers(&texts(&make(&input, Some(38), 89)).unwrap()), Some(38));
     }
 
     #[test]
     fn another_reader_agrees_that_it_is_an_elf() {
         use object::read::elf::ElfFile64;
         use object::{Object, ObjectSection};
-        let made = make(&["x".to_owned()], None);
+        let made = make(&["x".to_owned()], None, 89);
         let file: ElfFile64 = ElfFile64::parse(&*made).unwrap();
         assert_eq!(file.section_by_name(".softcuda.ptx").unwrap().data().unwrap(), b"x\0");
         assert_eq!(file.elf_header().e_machine.get(object::Endianness::Little), object::elf::Machine(190));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_cubin_is_for_another_device_and_damage_is_survived() {
-        let made = make(&["x".to_owned(), "yy".to_owned()], Some(7));
+        let made = make(&["x".to_owned(), "yy".to_owned()], Some(7), 89);
         let mut cubin = made.clone();
         let at = made.windows(SECTION.len()).position(|w| w == SECTION).unwrap();
         cubin[at + 1] = b'X';

@@ -18,9 +18,6 @@ const CONCATENATED: u16 = 0x100;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 
-/// The architecture of the presented device, as a fatbin writes it.
-const DEVICE: u32 = 90;
-
 /// The whole length, from the first 16 bytes.
 pub fn length(read: super::Reader<'_>) -> Option<u64> {
     let mut header = [0; 16];
@@ -38,24 +35,25 @@ struct Entry<'a> {
     payload: &'a [u8],
 }
 
-/// The PTX of the entry that fits the device best: the newest architecture that is not newer than the device.
+/// The PTX of the entry that fits a device best, whose architecture is given as a fatbin writes it (89): the newest
+/// architecture that is not newer than the device.
 ///
 /// # Errors
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if none fits, `CUDA_ERROR_INVALID_IMAGE` if the headers contradict the length or the
 /// chosen payload is broken.
-pub fn texts(bytes: &[u8]) -> Result<Texts> {
-    texts_at(bytes, 0)
+pub fn texts(bytes: &[u8], device: u32) -> Result<Texts> {
+    texts_at(bytes, device, 0)
 }
 
 /// How deep a fatbin may lie inside another.
 const DEEPEST: u32 = 4;
 
-fn texts_at(bytes: &[u8], depth: u32) -> Result<Texts> {
+fn texts_at(bytes: &[u8], device: u32, depth: u32) -> Result<Texts> {
     let entries = entries(bytes).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
     let mut best: Option<&Entry> = None;
     for entry in &entries {
         match entry.kind {
-            PTX if entry.architecture <= DEVICE
+            PTX if entry.architecture <= device
                 && best.is_none_or(|b| b.architecture < entry.architecture) =>
             {
                 best = Some(entry);
@@ -67,7 +65,7 @@ fn texts_at(bytes: &[u8], depth: u32) -> Result<Texts> {
                 }
             }
             CONCATENATED if depth < DEEPEST => {
-                if let Ok(found) = texts_at(entry.payload, depth + 1) {
+                if let Ok(found) = texts_at(entry.payload, device, depth + 1) {
                     return Ok(found);
                 }
             }
@@ -167,10 +165,10 @@ mod tests {
             plain(100, "d"),
             entry(ELF, 90, 0, b"x", 0),
         ]);
-        assert_eq!(texts(&many), Ok(vec!["b".to_owned()]));
+        assert_eq!(texts(&many, 90), Ok(vec!["b".to_owned()]));
         let none = fatbin(&[plain(100, "d"), entry(ELF, 90, 0, b"\x7fELF", 0)]);
-        assert_eq!(texts(&none), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
-        assert_eq!(texts(&fatbin(&[])), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
+        assert_eq!(texts(&none, 90), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
+        assert_eq!(texts(&fatbin(&[]), 90), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
         let read = |offset: u64, to: &mut [u8]| to.copy_from_slice(&many[offset as usize..][..to.len()]);
         assert_eq!(length(&read), Some(many.len() as u64));
     }
@@ -180,33 +178,33 @@ mod tests {
         let text = ".version 8.0 ".repeat(50);
         let packed = lz4_flex::block::compress(text.as_bytes());
         let lz4 = entry(PTX, 75, 0x2011, &packed, text.len() as u64);
-        assert_eq!(texts(&fatbin(&[lz4])), Ok(vec![text.clone()]));
+        assert_eq!(texts(&fatbin(&[lz4]), 90), Ok(vec![text.clone()]));
         let packed =
             ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
         let zstd = entry(PTX, 75, 0x8011, &packed, text.len() as u64);
-        assert_eq!(texts(&fatbin(&[zstd])), Ok(vec![text.clone()]));
+        assert_eq!(texts(&fatbin(&[zstd]), 90), Ok(vec![text.clone()]));
         let lying = entry(PTX, 75, 0x8011, &packed, text.len() as u64 + 1);
-        assert_eq!(texts(&fatbin(&[lying])), Err(CUDA_ERROR_INVALID_IMAGE));
+        assert_eq!(texts(&fatbin(&[lying]), 90), Err(CUDA_ERROR_INVALID_IMAGE));
     }
 
     #[test]
     fn concatenated_entries_are_looked_into() {
         let inner = fatbin(&[plain(75, "inner")]);
         let outer = fatbin(&[entry(ELF, 75, 0, b"x", 0), entry(CONCATENATED, 0, 0, &inner, 0)]);
-        assert_eq!(texts(&outer), Ok(vec!["inner".to_owned()]));
+        assert_eq!(texts(&outer, 90), Ok(vec!["inner".to_owned()]));
     }
 
     #[test]
     fn every_cut_and_every_changed_byte_is_survived() {
         let good = fatbin(&[plain(75, "first"), entry(ELF, 90, 0, b"\x7fELF....", 0), plain(80, "second")]);
         for cut in 0..good.len() {
-            assert!(texts(&good[..cut]).is_err(), "cut at {cut}");
+            assert!(texts(&good[..cut], 90).is_err(), "cut at {cut}");
         }
         for at in 0..good.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bad = good.clone();
                 bad[at] = value;
-                let _ = texts(&bad);
+                let _ = texts(&bad, 90);
             }
         }
     }

@@ -46,7 +46,7 @@ impl Image {
     }
 }
 
-/// The PTX of an image at an address.
+/// The PTX of an image at an address, for a device of an architecture (89).
 ///
 /// # Errors
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU` (209) for an image without anything that this device can run, `CUDA_ERROR_INVALID_IMAGE`
@@ -54,7 +54,7 @@ impl Image {
 ///
 /// # Safety
 /// `image` is readable as far as its own headers say, as `cuModuleLoadData` demands.
-pub unsafe fn read(image: *const c_void) -> Result<Image> {
+pub unsafe fn read(image: *const c_void, device: u32) -> Result<Image> {
     if image.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -63,9 +63,9 @@ pub unsafe fn read(image: *const c_void) -> Result<Image> {
     let wrapped = word == WRAPPER;
     let texts = match word {
         // SAFETY: the caller vouches for a wrapper with its fields.
-        WRAPPER => unsafe { wrapper(image.cast()) },
+        WRAPPER => unsafe { wrapper(image.cast(), device) },
         // SAFETY: the caller vouches for what the header says.
-        FATBIN => fatbin::texts(unsafe { bytes(image, fatbin::length)? }),
+        FATBIN => fatbin::texts(unsafe { bytes(image, fatbin::length)? }, device),
         // SAFETY: as above.
         ELF => container::texts(unsafe { bytes(image, container::length)? }),
         word if looks_like_text(word) => {
@@ -78,13 +78,13 @@ pub unsafe fn read(image: *const c_void) -> Result<Image> {
     Ok(Image::new(texts, wrapped))
 }
 
-/// The PTX of an image whose length is known (a file).
+/// The PTX of an image whose length is known (a file), for a device of an architecture.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_slice(image: &[u8]) -> Result<Texts> {
+pub fn read_slice(image: &[u8], device: u32) -> Result<Texts> {
     match image.first_chunk().map(|word| u32::from_le_bytes(*word)) {
-        Some(FATBIN) => fatbin::texts(image),
+        Some(FATBIN) => fatbin::texts(image, device),
         Some(ELF) => container::texts(image),
         Some(word) if looks_like_text(word) => {
             let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
@@ -129,7 +129,7 @@ struct Wrapper {
 
 /// # Safety
 /// `wrapper` is readable, and so is what its version says that it points at.
-unsafe fn wrapper(wrapper: *const Wrapper) -> Result<Texts> {
+unsafe fn wrapper(wrapper: *const Wrapper, device: u32) -> Result<Texts> {
     // SAFETY: the caller vouches for it; a wrapper is not aligned by anything but the linker.
     let Wrapper { version, data, prelinked, .. } = unsafe { wrapper.read_unaligned() };
     if data.is_null() {
@@ -138,7 +138,7 @@ unsafe fn wrapper(wrapper: *const Wrapper) -> Result<Texts> {
     // SAFETY: the caller vouches for the fatbin.
     let inner = |fatbin: *const c_void| match unsafe { first_word(fatbin) } {
         // SAFETY: as above.
-        FATBIN => fatbin::texts(unsafe { bytes(fatbin, fatbin::length)? }),
+        FATBIN => fatbin::texts(unsafe { bytes(fatbin, fatbin::length)? }, device),
         _ => Err(CUDA_ERROR_INVALID_IMAGE),
     };
     match version {
@@ -209,13 +209,13 @@ mod tests {
         assert_eq!(read(b"a\0"), Ok(vec!["a".to_owned()]));
         assert_eq!(read(b"\0"), Err(CUDA_ERROR_INVALID_IMAGE));
         assert_eq!(read(&[0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0]), Err(CUDA_ERROR_INVALID_IMAGE));
-        assert_eq!(read_slice(&[]), Err(CUDA_ERROR_INVALID_IMAGE));
-        assert_eq!(read_slice(b"//x"), Err(CUDA_ERROR_INVALID_IMAGE), "shorter than any image");
-        assert_eq!(read_slice(b"// x"), Ok(vec!["// x".to_owned()]));
+        assert_eq!(read_slice(&[], 89), Err(CUDA_ERROR_INVALID_IMAGE));
+        assert_eq!(read_slice(b"//x", 89), Err(CUDA_ERROR_INVALID_IMAGE), "shorter than any image");
+        assert_eq!(read_slice(b"// x", 89), Ok(vec!["// x".to_owned()]));
     }
 
     fn unsafe_read(bytes: &[u8]) -> Result<Texts> {
         // SAFETY: the tests' images end within themselves.
-        unsafe { super::read(bytes.as_ptr().cast()) }.map(|image| image.texts)
+        unsafe { super::read(bytes.as_ptr().cast(), 89) }.map(|image| image.texts)
     }
 }

@@ -7,7 +7,7 @@ mod parameters;
 pub use attributes::{Attributes, PRIORITY, Value};
 pub use parameters::parameters;
 
-use crate::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK, SHARED_PER_BLOCK_OPTIN};
+use crate::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK};
 use crate::context::{self, Context};
 use crate::error::*;
 use crate::function::{self, Function};
@@ -227,7 +227,7 @@ pub fn check(context: &Context, function: &Function, shape: &Shape) -> Result {
         return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     }
     if shape.shared > function.settings.max_dynamic_shared()
-        || kernel.static_shared.saturating_add(shape.shared) > SHARED_PER_BLOCK_OPTIN
+        || kernel.static_shared.saturating_add(shape.shared) > context.device.capability.shared_of_block
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -242,7 +242,8 @@ pub fn check(context: &Context, function: &Function, shape: &Shape) -> Result {
 
 /// How many blocks can run at once: what occupancy says for all multiprocessors, and what the engine can hold.
 fn resident_blocks(context: &Context, kernel: &engine::Kernel, threads: u32, shared: u32) -> u64 {
-    let each = u64::from(crate::occupancy::blocks_per_multiprocessor(kernel, threads, shared));
+    let capability = &context.device.capability;
+    let each = u64::from(crate::occupancy::blocks_per_multiprocessor(capability, kernel, threads, shared));
     let held = u64::from(context.device.engine.max_resident_blocks(kernel, threads, shared));
     (each * u64::from(context.device.multiprocessors)).min(held)
 }

@@ -363,8 +363,9 @@ fn path() -> PathBuf {
 pub fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
-        // Devices of this process's own: tests of several processes run at once.
-        let state = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}", std::process::id()));
+        // Devices of this process's own, as tests of several processes run at once; or those that a test says.
+        let own = || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}", std::process::id()));
+        let state = std::env::var_os("SOFTCUDA_TEST_STATE").map_or_else(own, PathBuf::from);
         unsafe { std::env::set_var("SOFTCUDA_STATE", state) };
         let api = Api::load();
         assert_eq!(unsafe { (api.cuInit)(0) }, CUDA_SUCCESS);

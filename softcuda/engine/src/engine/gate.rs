@@ -9,6 +9,8 @@ pub trait Gate: Send + Sync {
     fn is_lost(&self) -> bool;
     /// The calling thread runs no block any more.
     fn end(&self);
+    /// The calling thread is new and will run nothing but blocks: called once, before its first one.
+    fn settle(&self) {}
 }
 
 /// The right to run blocks, as long as it lives.

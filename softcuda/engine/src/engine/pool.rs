@@ -158,6 +158,9 @@ impl Pool {
             let (pool, number) = (self.clone(), q.threads.len() as u32 + 1);
             let body = move || {
                 let _quiet = Quiet::new();
+                if let Some(gate) = pool.gate.get() {
+                    gate.settle();
+                }
                 pool.worker(number);
             };
             match std::thread::Builder::new().name(format!("softcuda-{number}")).spawn(body) {

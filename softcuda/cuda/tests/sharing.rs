@@ -1,0 +1,308 @@
+//! Processes that share a device, the log of what it did, and how its threads treat the machine.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "see tests/api")]
+
+mod api;
+
+use api::*;
+use std::ffi::c_void;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+const ROLE: &str = "SOFTCUDA_TEST_ROLE";
+const PLACE: &str = "SOFTCUDA_TEST_PLACE";
+
+/// A directory for the files of a test.
+fn new_place(name: &str) -> PathBuf {
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// The directory that this process was given, if it is one of a test's.
+fn role() -> Option<(String, PathBuf)> {
+    Some((std::env::var(ROLE).ok()?, PathBuf::from(std::env::var_os(PLACE)?)))
+}
+
+/// A process that plays a role in a test, on the devices and with the log of the test's directory.
+fn process(test: &str, role: &str, place: &Path, variables: &[(&str, &str)]) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .envs([(ROLE, role.as_ref()), (PLACE, place.as_os_str())])
+        .envs([("SOFTCUDA_TEST_STATE", place.join("state")), ("SOFTCUDA_LOG", place.join("log"))])
+        .env("SOFTCUDA_WORKERS", "2")
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for all, and lets none wait for one that has failed.
+fn all_succeed(mut children: Vec<Child>) {
+    let mut good = true;
+    while !children.is_empty() {
+        children.retain_mut(|child| match child.try_wait().unwrap() {
+            Some(status) => {
+                good &= status.success();
+                false
+            }
+            None => true,
+        });
+        if !good {
+            children.iter_mut().for_each(|child| _ = child.kill());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(good, "a process failed");
+}
+
+/// A page of a file, the same memory in every process, and its address on the device.
+fn shared_words(place: &Path) -> (&'static [AtomicU32; 1024], u64) {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(place.join("words"))
+        .unwrap();
+    file.set_len(4096).unwrap();
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    let mut address = 0;
+    ok!(cuMemHostRegister_v2(page, 4096, 0));
+    ok!(cuMemHostGetDevicePointer_v2(&mut address, page, 0));
+    (unsafe { &*page.cast_const().cast() }, address)
+}
+
+/// A line of the log.
+struct Line {
+    fields: Vec<String>,
+}
+
+impl Line {
+    fn number(&self, field: usize) -> u64 {
+        self.fields[field].parse().unwrap()
+    }
+}
+
+fn lines(place: &Path, kind: &str) -> Vec<Line> {
+    let text = std::fs::read_to_string(place.join("log")).unwrap();
+    assert!(text.ends_with('\n'), "lines are written whole");
+    let all = text.lines().map(|line| Line { fields: line.split('\t').map(str::to_owned).collect() });
+    all.filter(|line| line.fields[0] == kind).collect()
+}
+
+/// Each block counts itself in `mine` while it runs, and in `clashes` if it finds somebody in `other`.
+const ENTER: &str = ".version 7.0 .target sm_70 .address_size 64
+.visible .entry enter(.param .u64 mine, .param .u64 other, .param .u64 clashes, .param .u64 rounds) {
+.reg .b64 %m, %o, %c, %n, %i; .reg .b32 %v; .reg .pred %p;
+ld.param.u64 %m, [mine]; ld.param.u64 %o, [other]; ld.param.u64 %c, [clashes]; ld.param.u64 %n, [rounds];
+red.global.add.u32 [%m], 1;
+ld.volatile.global.u32 %v, [%o]; setp.ne.u32 %p, %v, 0; @%p red.global.add.u32 [%c], 1;
+mov.u64 %i, 1;
+LOOP: mad.lo.u64 %i, %i, 3, 1; sub.u64 %n, %n, 1; setp.ne.u64 %p, %n, 0; @%p bra LOOP;
+setp.eq.u64 %p, %i, 0; @%p red.global.add.u32 [%c], 1;
+ld.volatile.global.u32 %v, [%o]; setp.ne.u32 %p, %v, 0; @%p red.global.add.u32 [%c], 1;
+red.global.add.u32 [%m], -1; ret; }";
+
+const MINE: usize = 0;
+const CLASHES: usize = 2;
+const DONE: usize = 3;
+const KERNELS: u32 = 20;
+
+/// Runs kernels until both have run enough, so that each has run while the other one wanted to.
+fn contender(place: &Path, me: usize) {
+    let context = context();
+    let (words, base) = shared_words(place);
+    let enter = function(module(ENTER), "enter");
+    let at = |word: usize| base + 4 * word as u64;
+    while words[DONE..DONE + 2].iter().any(|done| done.load(SeqCst) < KERNELS) {
+        let parameters = [at(MINE + me), at(MINE + 1 - me), at(CLASHES), 3000];
+        assert_eq!(launch(enter, 64, 1, 0, &parameters), CUDA_SUCCESS);
+        ok!(cuCtxSynchronize());
+        words[DONE + me].fetch_add(1, SeqCst);
+    }
+    drop(context);
+}
+
+#[test]
+fn kernels_of_one_process_at_a_time_have_the_device() {
+    const NAME: &str = "kernels_of_one_process_at_a_time_have_the_device";
+    if let Some((role, place)) = role() {
+        return contender(&place, role.parse().unwrap());
+    }
+    let place = new_place("turns");
+    let children = ["0", "1"].map(|role| process(NAME, role, &place, &[]));
+    let pids = [0, 1].map(|i| u64::from(children[i].id()));
+    all_succeed(children.into());
+    let _context = context();
+    let words = shared_words(&place).0;
+    assert_eq!(words[CLASHES].load(SeqCst), 0, "blocks of two processes ran at once");
+    assert_eq!((words[MINE].load(SeqCst), words[MINE + 1].load(SeqCst)), (0, 0));
+    let kernels = lines(&place, "kernel");
+    for (i, pid) in pids.iter().enumerate() {
+        let own: Vec<&Line> = kernels.iter().filter(|line| line.number(2) == *pid).collect();
+        assert_eq!(own.len() as u32, words[DONE + i].load(SeqCst), "a line a kernel");
+        assert!(own.iter().all(|k| k.fields.len() == 7 && k.number(1) == 0 && k.fields[6] == "enter"));
+        assert!(own.iter().all(|k| k.number(3) < k.number(4)));
+        assert!(own.windows(2).all(|k| k[0].number(4) <= k[1].number(3)), "they waited for each");
+        assert!(lines(&place, "turn").iter().any(|turn| turn.number(2) == *pid));
+    }
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+const TOTAL: usize = 64 << 20;
+const HELD: usize = 40 << 20;
+
+/// Sets a word, and ends when the next one is set, which nobody does.
+const ENDLESS: &str = ".version 7.0 .target sm_70 .address_size 64
+.visible .entry endless(.param .u64 words) { .reg .b64 %w; .reg .b32 %v; .reg .pred %p;
+ld.param.u64 %w, [words]; st.volatile.global.u32 [%w], 1;
+LOOP: ld.volatile.global.u32 %v, [%w+4]; setp.eq.u32 %p, %v, 0; @%p bra LOOP; ret; }";
+
+/// Has memory and the device, until it is killed.
+fn holder(place: &Path) {
+    let _context = context();
+    alloc(HELD);
+    let (words, base) = shared_words(place);
+    assert_eq!(launch(function(module(ENDLESS), "endless"), 1, 1, 0, &[base]), CUDA_SUCCESS);
+    while words[0].load(SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("READY");
+    cu!(cuCtxSynchronize());
+}
+
+fn info() -> (usize, usize) {
+    let (mut free, mut total) = (0, 0);
+    ok!(cuMemGetInfo_v2(&mut free, &mut total));
+    (free, total)
+}
+
+/// Wants what the holder has.
+fn taker(test: &str, place: &Path) {
+    let mut holder = process(test, "holder", place, &[]);
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(|line| line.ok());
+    assert!(said.any(|line| line.contains("READY")), "the holder failed");
+    let _context = context();
+    assert_eq!(info(), (TOTAL - HELD, TOTAL));
+    let mut none = 0;
+    assert_eq!(cu!(cuMemAlloc_v2(&mut none, TOTAL - HELD + 1)), CUDA_ERROR_OUT_OF_MEMORY);
+    let rest = alloc(TOTAL - HELD);
+    assert_eq!(info(), (0, TOTAL));
+    assert_eq!(cu!(cuMemAlloc_v2(&mut none, 4 << 20)), CUDA_ERROR_OUT_OF_MEMORY);
+    ok!(cuMemFree_v2(rest));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(info(), (TOTAL, TOTAL), "at once");
+    let all = alloc(TOTAL);
+    assert_eq!(launch(function(module(MOVE), "move"), 1, 1, 0, &[all, all + 4]), CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+}
+
+#[test]
+fn a_killed_process_frees_memory_and_device_at_once() {
+    const NAME: &str = "a_killed_process_frees_memory_and_device_at_once";
+    match role() {
+        Some((role, place)) if role == "holder" => return holder(&place),
+        Some((_, place)) => return taker(NAME, &place),
+        None => {}
+    }
+    let place = new_place("killed");
+    all_succeed(vec![process(NAME, "taker", &place, &[("SOFTCUDA_MEMORY", "64M")])]);
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+/// Nanoseconds that the kernel itself sees go by between its begin and its end.
+const CLOCK: &str = ".version 7.0 .target sm_70 .address_size 64
+.visible .entry clock(.param .u64 out) { .reg .b64 %o, %a, %b, %i; .reg .pred %p;
+ld.param.u64 %o, [out]; mov.u64 %a, %globaltimer; mov.u64 %i, 100000;
+LOOP: sub.u64 %i, %i, 1; setp.ne.u64 %p, %i, 0; @%p bra LOOP;
+mov.u64 %b, %globaltimer; sub.u64 %a, %b, %a; st.global.u64 [%o], %a; ret; }";
+
+const SLOW: u64 = 25;
+
+fn slow(place: &Path) {
+    let _context = context();
+    let (kernel, out) = (function(module(CLOCK), "clock"), alloc(8));
+    let (before, after) = (event(0), event(0));
+    ok!(cuEventRecord(before, 0));
+    assert_eq!(launch(kernel, 1, 1, 0, &[out]), CUDA_SUCCESS);
+    ok!(cuEventRecord(after, 0));
+    ok!(cuEventSynchronize(after));
+    let took = u64::from_le_bytes(read(out, 8).try_into().unwrap());
+    assert!(took > 0);
+    let kernels = lines(place, "kernel");
+    assert_eq!(kernels.len(), 1);
+    let logged = kernels[0].number(4) - kernels[0].number(3);
+    assert!(logged >= SLOW * took, "{took} ns within, {logged} ns logged");
+    let mut elapsed = 0.0;
+    ok!(cuEventElapsedTime_v2(&mut elapsed, before, after));
+    // Milliseconds with half a microsecond of resolution.
+    assert!(f64::from(elapsed) * 1e6 + 1000.0 >= logged as f64, "{elapsed} ms by events, {logged} ns logged");
+}
+
+#[test]
+fn a_device_is_as_slow_as_it_is_told_to_be() {
+    const NAME: &str = "a_device_is_as_slow_as_it_is_told_to_be";
+    if let Some((_, place)) = role() {
+        return slow(&place);
+    }
+    let place = new_place("slow");
+    all_succeed(vec![process(NAME, "slow", &place, &[("SOFTCUDA_SLOW", &SLOW.to_string())])]);
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+/// The scheduling policies of the threads of this process whose names begin so (field 41 of `/proc/…/stat`).
+fn policies(name: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    stats
+        .filter(|stat| stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with(name)))
+        .map(|stat| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(38).unwrap().parse().unwrap())
+        .collect()
+}
+
+extern "C" fn nothing(_: *mut c_void) {}
+
+fn threads_of_the_device(expected: i32) {
+    let _context = context();
+    let (words, base) = (alloc(64), alloc(4));
+    let enter = function(module(ENTER), "enter");
+    assert_eq!(launch(enter, 64, 1, 0, &[words, words + 8, base, 10]), CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    // A stream's thread that has just had work is there for a while.
+    ok!(cuLaunchHostFunc(0, nothing, std::ptr::null_mut()));
+    ok!(cuCtxSynchronize());
+    let policies = policies("softcuda");
+    assert!(!policies.is_empty());
+    assert!(policies.iter().all(|policy| *policy == expected), "{policies:?}");
+    assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_OTHER, "the program's own thread");
+}
+
+#[test]
+fn the_devices_threads_leave_the_processors_to_others_unless_told_not_to() {
+    const NAME: &str = "the_devices_threads_leave_the_processors_to_others_unless_told_not_to";
+    if let Some((role, _)) = role() {
+        let expected = if role == "idle" { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+        return threads_of_the_device(expected);
+    }
+    for role in ["idle", "normal"] {
+        let place = new_place(role);
+        all_succeed(vec![process(NAME, role, &place, &[("SOFTCUDA_PRIORITY", role)])]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+}
