@@ -1,8 +1,9 @@
 //! Kernel parameters: where the program has them, and how they get into the record without a copy in between.
 
 use std::ffi::c_void;
+use std::hint::cold_path;
 
-use gpupool_protocol::wire::codec::Writer;
+use gpupool_protocol::wire::codec::{Block, Writer};
 
 use crate::args::Bytes;
 use crate::code::{Answer, INVALID_VALUE, ensure};
@@ -33,19 +34,32 @@ impl Parameters<'_> {
     #[inline(always)]
     pub fn put(&self, to: &mut Writer<'_>) {
         let Self { kernel, pointers } = *self;
-        let mut block = to.block(self.block(), kernel.has_gaps);
-        for (at, (offset, size)) in kernel.params.iter().enumerate() {
-            let parameter = pointers.at(at);
-            match size {
-                // The usual sizes, without a call.
-                8 => block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 8]>()).at(0)),
-                4 => block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 4]>()).at(0)),
-                _ => {
-                    let address = parameter.expose_provenance() as u64;
-                    block.put(*offset as usize, host::bytes(address, *size as usize));
+        to.block(self.block(), kernel.has_gaps, |mut block| {
+            if !kernel.usual {
+                cold_path();
+                return self.put_any(block);
+            }
+            for (at, (offset, size)) in kernel.params.iter().enumerate() {
+                let parameter = pointers.at(at);
+                if *size == 8 {
+                    block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 8]>()).at(0));
+                } else {
+                    block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 4]>()).at(0));
                 }
             }
+            block
+        });
+    }
+
+    /// Puts parameters of any size.
+    #[cold]
+    #[inline(never)]
+    fn put_any<'w>(self, mut block: Block<'w>) -> Block<'w> {
+        for (at, (offset, size)) in self.kernel.params.iter().enumerate() {
+            let address = self.pointers.at(at).expose_provenance() as u64;
+            block.put(*offset as usize, host::bytes(address, *size as usize));
         }
+        block
     }
 }
 
@@ -141,6 +155,22 @@ mod tests {
         assert_eq!(block, [expected.as_flattened(), &[1, 2, 3]].concat());
         pointers[3] = null_mut();
         assert_eq!(packed(&k, Ptr::of_argument(pointers.as_mut_ptr()), null()), Err(INVALID_VALUE));
+    }
+
+    #[test]
+    fn parameters_of_the_usual_sizes_lie_as_the_others_do() {
+        let k = kernel(&[(0, 4), (8, 8), (16, 4)]);
+        assert!(k.usual && k.has_gaps && !kernel(&[(0, 2)]).usual);
+        let (mut a, mut b, mut c) = (0x0403_0201u32, 0x1122_3344_5566_7788u64, 0xddcc_bbaau32);
+        let mut pointers =
+            [from_mut(&mut a).cast::<c_void>(), from_mut(&mut b).cast(), from_mut(&mut c).cast()];
+        let block = packed(&k, Ptr::of_argument(pointers.as_mut_ptr()), null()).unwrap();
+        let expected: [&[u8]; 3] = [
+            &[1, 2, 3, 4, 0, 0, 0, 0],
+            &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11],
+            &[0xaa, 0xbb, 0xcc, 0xdd],
+        ];
+        assert_eq!(block, expected.concat());
     }
 
     #[test]

@@ -233,14 +233,18 @@ impl ClientLink {
     ) -> Result<(), LinkError> {
         first.words(head.words());
         if !whole {
-            return Err(self.overrun(place));
+            cold_path();
+            return Err(self.overrun(place.start, place.pad, place.end));
         }
         self.publish(place);
         Ok(())
     }
 
+    /// Takes the parts of a [`Place`], which would have to be in memory to be given whole.
     #[cold]
-    fn overrun(&self, place: Place) -> LinkError {
+    #[inline(never)]
+    fn overrun(&self, start: u64, pad: u32, end: u64) -> LinkError {
+        let place = Place { start, pad, end };
         self.skip(place.record(), place.record_len());
         self.publish(place);
         let max = (place.record_len() - Head::BYTES) as usize;
@@ -274,17 +278,19 @@ impl ClientLink {
 
     #[inline(always)]
     fn reserve(&self, size: u32) -> Result<Place, LinkError> {
-        match self.producer.try_reserve(size) {
-            Some(place) => Ok(place),
-            None => {
-                cold_path();
-                self.reserve_slowly(size)
+        loop {
+            if let Some(place) = self.producer.try_reserve(size) {
+                return Ok(place);
             }
+            cold_path();
+            self.wait_for_room(size)?;
         }
     }
 
+    /// Waits until a record of `size` bytes may fit. (It does not reserve it: that place would come back in memory.)
     #[cold]
-    fn reserve_slowly(&self, size: u32) -> Result<Place, LinkError> {
+    #[inline(never)]
+    fn wait_for_room(&self, size: u32) -> Result<(), LinkError> {
         let note = || self.producer.note_consumed(self.down.word64(down::CONSUMED).load(Acquire));
         let noted = || match note() {
             Ok(()) => self.producer.has_room(size),
@@ -294,8 +300,8 @@ impl ClientLink {
             if let Err(bad) = note() {
                 return Err(self.broken_by(LinkError::protocol(bad)));
             }
-            if let Some(place) = self.producer.try_reserve(size) {
-                return Ok(place);
+            if self.producer.has_room(size) {
+                return Ok(());
             }
             self.flush()?;
             self.up.word32(up::SPACE_WANTED).fetch_add(1, Relaxed);
@@ -566,6 +572,6 @@ struct Unfinished<'l> {
 impl Drop for Unfinished<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.link.overrun(self.place);
+        self.link.overrun(self.place.start, self.place.pad, self.place.end);
     }
 }

@@ -79,20 +79,23 @@ impl<'a> Writer<'a> {
     /// Appends `bytes` and zeroes up to the next 8-byte boundary.
     #[inline(always)]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        let mut block = self.block(bytes.len(), false);
-        block.put(0, bytes);
+        self.block(bytes.len(), false, |mut block| {
+            block.put(0, bytes);
+            block
+        });
     }
 
-    /// Appends `len` bytes that consist of pieces, which the block takes, and zeroes up to the next 8-byte boundary.
-    /// `gaps`: not every byte belongs to a piece; then all are zeroed first.
+    /// Appends `len` bytes that consist of pieces, which `fill` puts into the block, and zeroes up to the next 8-byte
+    /// boundary. `gaps`: not every byte belongs to a piece; then all are zeroed first. The block goes by value, so that
+    /// neither it nor this writer needs a place in memory.
     #[inline(always)]
-    pub fn block(&mut self, len: usize, gaps: bool) -> Block<'_> {
+    pub fn block(&mut self, len: usize, gaps: bool, fill: impl FnOnce(Block<'a>) -> Block<'a>) {
         let whole = padded(len);
         // `len` again, since rounding up may wrap.
         if whole > self.left || len > whole {
             cold_path();
             self.overrun = true;
-            return Block { at: self.at, len: 0, overrun: &mut self.overrun };
+            return;
         }
         let at = self.at;
         // SAFETY: `whole` bytes from `at` are ours (checked above, `new`'s contract). The padding is within the last
@@ -106,7 +109,7 @@ impl<'a> Writer<'a> {
             self.at = at.add(whole);
         }
         self.left -= whole;
-        Block { at, len, overrun: &mut self.overrun }
+        self.overrun |= fill(Block { at, len, overrun: false, memory: PhantomData }).overrun;
     }
 
     /// Appends one 64-bit word.
@@ -148,7 +151,8 @@ impl<'a> Writer<'a> {
 pub struct Block<'w> {
     at: *mut u8,
     len: usize,
-    overrun: &'w mut bool,
+    overrun: bool,
+    memory: PhantomData<&'w mut [u8]>,
 }
 
 impl Block<'_> {
@@ -158,7 +162,7 @@ impl Block<'_> {
         // No sum of a 32-bit number and a small one wraps.
         if u64::from(offset) + N as u64 > self.len as u64 {
             cold_path();
-            *self.overrun = true;
+            self.overrun = true;
             return;
         }
         // SAFETY: as in `put`.
@@ -166,10 +170,11 @@ impl Block<'_> {
     }
 
     /// Puts a piece at its offset.
+    #[inline(always)]
     pub fn put(&mut self, offset: usize, piece: &[u8]) {
         if offset > self.len || piece.len() > self.len - offset {
             cold_path();
-            *self.overrun = true;
+            self.overrun = true;
             return;
         }
         // SAFETY: `len` bytes from `at` belong to the block, and the piece lies within them (checked above); it cannot
@@ -374,9 +379,15 @@ mod tests {
         let mut to = Writer::over(&mut buffer[..16]);
         to.words([1, 2, 3]);
         to.bytes(&[7; 17]);
-        to.block(usize::MAX, true).put(0, &[7]);
+        to.block(usize::MAX, true, |mut block| {
+            block.put(0, &[7]);
+            block
+        });
         to.bytes(&[5; 3]);
-        to.block(4, false).put(2, &[7; 3]);
+        to.block(4, false, |mut block| {
+            block.put(2, &[7; 3]);
+            block
+        });
         assert!(!to.finish());
         assert_eq!(buffer[..3], [5; 3]);
         assert_eq!(buffer[16..], [0xEE; 8]);
