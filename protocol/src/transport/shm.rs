@@ -7,9 +7,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,7 @@ use rustix::thread::futex;
 use super::arena::ArenaFile;
 use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
-use crate::wire::atomics::Real;
+use crate::wire::atomics::{Atomics, Real};
 use crate::wire::layout::{SLOTS, down, up};
 use crate::wire::memory::{Access, Region};
 use crate::wire::sleep::{change_bell, nap_unless, naps, sleep_unless, someone_sleeps};
@@ -34,8 +34,11 @@ use crate::wire::threads::spawn_quiet;
 const SETUP_TIMEOUT: Duration = Duration::from_secs(3);
 /// A waiting client looks this often whether the worker is gone. (The worker has a thread that is told.)
 const LIVENESS_SLICE: Duration = Duration::from_millis(100);
-/// The same for a client thread that waits without limit (for host callbacks).
+/// The same for a client thread that waits without limit (for host callbacks), if the thread that is told of the worker's
+/// end could not be started.
 const IDLE_SLICE: Duration = Duration::from_secs(1);
+/// How often a broken link's sleepers are woken, 1 ms apart, until all have noticed.
+const WAKES_MAX: u32 = 1000;
 /// An answer from a worker that is awake takes less.
 const SPIN_MIN: Duration = Duration::from_micros(2);
 /// What goes with the file descriptors: a mark, the lengths of `up` and `down`, and (64 bits) that of the host arena.
@@ -65,6 +68,9 @@ pub struct Shm {
     started: Instant,
     /// When [`Transport::look`] last asked the socket, in ms since `started`.
     looked_ms: AtomicU64,
+    /// On the client: whether a thread watches the socket. It is started by the first wait without limit.
+    watched: OnceLock<bool>,
+    this: Weak<Shm>,
 }
 
 /// Where the words of a sleeping point are, as seen by the side that sleeps: its count of sleepers in its outgoing
@@ -211,7 +217,7 @@ impl Shm {
         arena: ArenaFile,
     ) -> Result<End, LinkError> {
         let (incoming, outgoing) = (Arc::new(incoming), Arc::new(outgoing));
-        let shm = Arc::new(Self {
+        let shm = Arc::new_cyclic(|this| Self {
             side,
             socket,
             incoming: incoming.clone(),
@@ -220,6 +226,8 @@ impl Shm {
             spin: Spin::new(SPIN_MIN),
             started: Instant::now(),
             looked_ms: AtomicU64::new(0),
+            watched: OnceLock::new(),
+            this: this.clone(),
         });
         if side == Side::Worker {
             shm.watch_peer()?;
@@ -227,12 +235,12 @@ impl Shm {
         Ok(End { transport: shm, incoming, outgoing, arena: Some(arena) })
     }
 
-    /// A thread that sleeps until the peer's end of the socket closes, or ours is shut down. The worker's ring thread
-    /// can then sleep without ever looking.
-    fn watch_peer(self: &Arc<Self>) -> Result<(), LinkError> {
+    /// A thread that sleeps until the peer's end of the socket closes, or ours is shut down. The worker's ring thread, and
+    /// the client's thread for host callbacks, can then sleep without ever looking.
+    fn watch_peer(&self) -> Result<(), LinkError> {
         let socket =
             self.socket.try_clone().map_err(|e| LinkError::system("duplicating the data socket", e))?;
-        let shm = Arc::downgrade(self);
+        let shm = self.this.clone();
         let watch = move || {
             while !peer_gone(&socket, None) {}
             if let Some(shm) = shm.upgrade() {
@@ -322,7 +330,11 @@ impl Transport for Shm {
                 return Ok(ready());
             }
             let slice = match self.side {
-                Side::Client => Some(left.map_or(IDLE_SLICE, |left| left.min(LIVENESS_SLICE))),
+                Side::Client => match left {
+                    Some(left) => Some(left.min(LIVENESS_SLICE)),
+                    None if *self.watched.get_or_init(|| self.watch_peer().is_ok()) => None,
+                    None => Some(IDLE_SLICE),
+                },
                 Side::Worker => left,
             };
             let sleepers = self.outgoing.word32(words.sleepers);
@@ -356,14 +368,22 @@ impl Transport for Shm {
     fn break_with(&self, reason: LinkError) {
         self.state.break_with(reason);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        // Either a sleeper that announces itself now sees that the link is broken, or we see the sleeper.
+        Real::fence();
         match self.side {
-            // A thread that is just going to sleep, and so misses this, is caught by its next slice.
+            // A thread that is just going to sleep on a slot, and so misses this, is caught by its next slice. One on the
+            // bell may have none, and only the worker may change the bell: wake until all have noticed. The bound is for a
+            // process whose threads were ended while they slept.
             Side::Client => {
-                self.wake(&self.incoming, down::CLIENT_BELL);
                 for slot in
                     (0..SLOTS).filter(|&slot| self.outgoing.word32(up::slot_sleep(slot)).load(Acquire) != 0)
                 {
                     self.wake(&self.incoming, down::slot(slot));
+                }
+                let asleep = || self.outgoing.word32(up::CLIENT_SLEEP).load(Acquire) != 0;
+                for _ in (0..WAKES_MAX).take_while(|_| asleep()) {
+                    self.wake(&self.incoming, down::CLIENT_BELL);
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
             // The worker sleeps without slices, and may not write its bell: wake until it has noticed.
