@@ -29,11 +29,17 @@ SUITES = {
     "numba": ("numba", {}),
     "cupy": ("own:cupy_suite", {"CUPY_COMPILE_WITH_PTX": "1"}),
     # CuPy's own compiled sort and scan modules hold PTX for compute capability 12.0 only.
-    "cupy-12.0": ("own:cupy_prebuilt_suite", {"CUPY_COMPILE_WITH_PTX": "1", "SOFTCUDA_COMPUTE_CAPABILITY": "12.0"}),
+    "cupy-12.0": ("own:cupy_prebuilt_suite", {"CUPY_COMPILE_WITH_PTX": "1", "SOFTCUDA_DEVICES": str(HERE / "capability-12.0.toml")}),
     "nvrtc": ("own:nvrtc_suite", {}),
     # Only the tests that run on a CUDA device: Warp has them for the CPU as well.
     "warp": ("warp", {"COMPAT_PRELUDE": "warp_ptx", "COMPAT_ONLY": "_cuda_|^(?!.*_cpu$)"}),
-    "triton": ("own:triton_suite", {"TRITON_PTXAS_PATH": str(HERE / "ptxas-pass-through")}),
+    # Triton has two compilers of NVIDIA's, by the architecture; which one for what changes with its version.
+    # For compute capability 9.0 it writes `wgmma`, which softcuda refuses. It has two compilers of NVIDIA's, by the
+    # architecture; which one for what changes with its version.
+    "triton": ("own:triton_suite", {
+        "SOFTCUDA_DEVICES": str(HERE / "capability-8.9.toml"),
+        **dict.fromkeys(("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"), str(HERE / "ptxas-pass-through")),
+    }),
 }
 
 # The basic ones of Warp's tests: language, arrays, launches, atomics, tiles, matrices, no examples and no rendering.
@@ -48,8 +54,8 @@ def modules(how):
     if how.startswith("own:"):
         return [how[4:]]
     code = {
-        "numba": "import os, numba_cuda.numba.cuda.tests as t, pathlib\n"
-        "base = pathlib.Path(t.__file__).parent\n"
+        "numba": "import importlib.util, pathlib\n"
+        "base = pathlib.Path(importlib.util.find_spec('numba_cuda').origin).parent / 'numba' / 'cuda' / 'tests'\n"
         "for p in sorted(base.rglob('test_*.py')):\n"
         "    if 'cudasim' not in p.parts:\n"
         "        print('numba.cuda.tests.' + '.'.join(p.relative_to(base).with_suffix('').parts))",
