@@ -112,10 +112,11 @@ pub fn value(device: &Device, id: u32) -> Option<i32> {
         112 | 114 => 0,                          // sparse arrays, timeline semaphores
         113 => 1,                                // read-only registration
         115 => 1,                                // memory pools
-        116..=119 => 0,                          // GPUDirect RDMA; exportable pool handles
+        116..=118 => 0,                          // GPUDirect RDMA
+        119 => 1,                                // pools go to others as file descriptors
         120 => i32::from(capability.major >= 9), // cluster launch
-        121 | 124 | 125 => 0,                    // deferred arrays, dma-buf, IPC events
-        126 => 1,                                // memory synchronisation domains
+        121 | 124 => 0,                          // deferred arrays, dma-buf
+        125 | 126 => 1,                          // IPC events, memory synchronisation domains
         127..=129 => 0,                          // tensor maps, fabric handles, unified function pointers
         130 => 0,                                // NUMA: none
         131 => -1,

@@ -7,6 +7,7 @@ use crate::error::*;
 use crate::graph::capture::{self, Tail};
 use crate::stream::{Stream, Work};
 use crate::{current, printf, progress};
+use softcuda_device::signal::{Name, Signal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -17,17 +18,36 @@ const INTERPROCESS: u32 = 4;
 
 /// One recording of an event: a wait is for the recording that was last when the wait was asked for.
 #[derive(Default)]
-pub struct Record(OnceLock<Instant>);
+pub struct Record {
+    passed: OnceLock<Instant>,
+    /// That of an interprocess event is a recording there.
+    shared: Option<(Arc<Signal>, u32)>,
+}
 
 impl Record {
     /// Whether the stream has come past it.
     pub fn is_done(&self) -> bool {
-        self.0.get().is_some()
+        match &self.shared {
+            Some((signal, recording)) => signal.is_passed(*recording),
+            None => self.passed.get().is_some(),
+        }
     }
 
-    /// The stream comes past it now.
+    /// The stream comes past it now; who waits goes on.
     pub fn pass(&self) {
-        let _ = self.0.set(Instant::now());
+        let _ = self.passed.set(Instant::now());
+        if let Some((signal, recording)) = &self.shared {
+            signal.pass(*recording);
+        }
+        progress::moved();
+    }
+
+    /// Returns when the stream has come past it.
+    pub fn wait(&self) {
+        match &self.shared {
+            Some((signal, recording)) => signal.wait(*recording),
+            None => progress::wait(|| self.is_done()),
+        }
     }
 }
 
@@ -39,6 +59,17 @@ pub struct Event {
     pub context: usize,
     flags: u32,
     last: Mutex<Last>,
+    /// What other processes see of an interprocess event, and whether they see it because of this process.
+    shared: Option<(Arc<Signal>, Origin)>,
+}
+
+/// Where an interprocess event is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// `cuEventCreate` here.
+    Here,
+    /// `cuIpcOpenEventHandle`.
+    Elsewhere,
 }
 
 /// What an event was last recorded in.
@@ -64,10 +95,21 @@ impl Event {
 
     /// The newest recording, if it was ever recorded in work that is done.
     pub fn last_record(&self) -> Option<Arc<Record>> {
-        match self.last() {
-            Last::Recorded(record) => Some(record),
-            _ => None,
+        match (self.last(), &self.shared) {
+            (Last::Captured(_), _) => None,
+            // Another process may have recorded it since.
+            (_, Some((signal, _))) => {
+                let recording = signal.newest()?;
+                Some(Arc::new(Record { passed: OnceLock::new(), shared: Some((signal.clone(), recording)) }))
+            }
+            (Last::Recorded(record), None) => Some(record),
+            (Last::Never, None) => None,
         }
+    }
+
+    fn new_record(&self) -> Arc<Record> {
+        let shared = self.shared.as_ref().map(|(signal, _)| (signal.clone(), signal.record()));
+        Arc::new(Record { passed: OnceLock::new(), shared })
     }
 
     /// Where in a capture it was last recorded.
@@ -80,7 +122,7 @@ impl Event {
 
     /// A new recording that somebody will pass.
     pub fn start_record(&self) -> Arc<Record> {
-        let record = Arc::new(Record::default());
+        let record = self.new_record();
         self.set_last(Last::Recorded(record.clone()));
         record
     }
@@ -98,7 +140,7 @@ impl Event {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
         let record = self.last_record().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        record.0.get().copied().ok_or(CUDA_ERROR_NOT_READY)
+        record.passed.get().copied().ok_or(CUDA_ERROR_NOT_READY)
     }
 
     /// The fatal error of the event's context.
@@ -118,19 +160,51 @@ pub fn find(handle: usize) -> Result<Arc<Event>> {
 /// `cuEventCreate`.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for unknown flags; interprocess events are not supported.
+/// `CUDA_ERROR_INVALID_VALUE` for unknown flags, and for an interprocess event with times; `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn create(flags: u32) -> Result<usize> {
     let context = current::healthy()?;
     if flags & !7 != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if flags & INTERPROCESS != 0 {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
+    let shared = if flags & INTERPROCESS != 0 {
+        let signal = Signal::new().map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        Some((Arc::new(signal), Origin::Here))
+    } else {
+        None
+    };
+    Ok(add(&context, flags, shared))
+}
+
+fn add(context: &Context, flags: u32, shared: Option<(Arc<Signal>, Origin)>) -> usize {
     let handle = TABLES.events.reserve();
-    let event = Event { handle, context: context.handle, flags, last: Mutex::default() };
+    let event = Event { handle, context: context.handle, flags, last: Mutex::default(), shared };
     TABLES.events.add(handle, Arc::new(event));
-    Ok(handle)
+    handle
+}
+
+/// `cuIpcGetEventHandle`: how other processes find an event.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for an event that was not made here as an interprocess event.
+pub fn export(handle: usize) -> Result<Name> {
+    current::healthy()?;
+    match &find(handle)?.shared {
+        Some((signal, Origin::Here)) => Ok(signal.name()),
+        _ => Err(CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+/// `cuIpcOpenEventHandle`: an event of the current context that is another process's as well.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CONTEXT` in the process that exported it, `CUDA_ERROR_INVALID_HANDLE` for a name of nothing.
+pub fn import(name: Name) -> Result<usize> {
+    let context = current::healthy()?;
+    if name.process == std::process::id() {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let signal = Signal::open(name).map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
+    Ok(add(&context, DISABLE_TIMING | INTERPROCESS, Some((Arc::new(signal), Origin::Elsewhere))))
 }
 
 /// `cuEventDestroy`: recordings that streams still wait for stay.
@@ -165,8 +239,9 @@ pub fn record_in(event: &Arc<Event>, context: &Context, stream: &Arc<Stream>, fl
     if capture::record(context, stream, event, flags)? {
         return Ok(());
     }
-    let record = Arc::new(Record::default());
-    context.submit(stream, Work::Mark(record.clone()))?;
+    let record = event.new_record();
+    // Another process may wait for it already.
+    context.submit(stream, Work::Mark(record.clone())).inspect_err(|_| record.pass())?;
     event.set_last(Last::Recorded(record));
     Ok(())
 }
@@ -202,7 +277,7 @@ pub fn synchronize(handle: usize) -> Result {
     let event = find(handle)?;
     event.check_not_captured()?;
     if let Some(record) = event.last_record() {
-        progress::wait(|| record.is_done());
+        record.wait();
     }
     if let Some(context) = TABLES.contexts.get(event.context) {
         printf::flush(&context.device);

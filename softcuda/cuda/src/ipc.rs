@@ -4,7 +4,7 @@
 //! file. The label of the file says which device's memory it is.
 #![forbid(unsafe_code)]
 
-use crate::allocations::What;
+use crate::allocations::{Allocation, What};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{self, TABLES};
@@ -28,11 +28,24 @@ pub struct Handle {
     device: [u8; 16],
     /// Tells two exports of one descriptor number apart.
     allocation: u64,
-    rest: u64,
+    /// The pool that the memory is of, in the process that exported it; 0: it is of `cuMemAlloc`.
+    pub(crate) pool: u64,
 }
 
 /// "softcipc"
 const MARK: u64 = u64::from_le_bytes(*b"softcipc");
+
+impl Handle {
+    /// The process that exported it.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Bytes of the allocation.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+}
 
 /// The files of what was exported, by allocation: they stay open as long as the allocation can be freed by the program.
 static EXPORTED: Mutex<Option<HashMap<u64, (Handle, OwnedFd)>>> = Mutex::new(None);
@@ -54,14 +67,21 @@ fn label(device: &Device) -> String {
     format!("shared:{uuid}")
 }
 
-/// `cuIpcGetMemHandle`: a handle of the allocation that an address is in. Waits for all work once, since the bytes move.
+/// `cuIpcGetMemHandle`: a handle of the allocation that an address is in.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for anything but memory of `cuMemAlloc`, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn export(address: u64) -> Result<Handle> {
     current::healthy()?;
     let found = TABLES.allocations.find(address).filter(|a| a.what == What::Device);
-    let allocation = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    share(&found.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)
+}
+
+/// A handle of an allocation, which is of a pool unless that is 0. Waits for all work once, since the bytes move.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn share(allocation: &Allocation, pool: u64) -> Result<Handle> {
     let known =
         |table: &Option<HashMap<u64, (Handle, OwnedFd)>>| Some(table.as_ref()?.get(&allocation.id)?.0);
     if let Some(handle) = known(&EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -84,7 +104,7 @@ pub fn export(address: u64) -> Result<Handle> {
         size: allocation.size,
         device: device.identity.uuid,
         allocation: allocation.id,
-        rest: 0,
+        pool,
     };
     exported.get_or_insert_default().insert(allocation.id, (handle, shared.file));
     Ok(handle)
@@ -107,7 +127,7 @@ pub fn open(handle: &Handle, flags: u32) -> Result<u64> {
     if flags != 1 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if handle.mark != MARK {
+    if handle.mark != MARK || handle.pool != 0 {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     if handle.process == std::process::id() {
@@ -125,9 +145,14 @@ pub fn open(handle: &Handle, flags: u32) -> Result<u64> {
     Ok(address)
 }
 
-fn map(handle: &Handle, context: &Context) -> Result<Opened> {
+/// Another process's memory at an address of this one, which no kernel may touch yet: the range, and where in it the
+/// allocation begins.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for a handle of nothing, `CUDA_ERROR_MAP_FAILED`.
+pub(crate) fn attach(handle: &Handle) -> Result<(Reservation, u64)> {
     let device = driver::devices().iter().find(|d| d.identity.uuid == handle.device);
-    let device = device.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let device = device.filter(|_| handle.mark == MARK).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let path = format!("/proc/{}/fd/{}", handle.process, handle.file);
     let file = File::options().read(true).write(true).open(path).map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
     let (memory, told) = Physical::open(file.into()).map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
@@ -138,6 +163,11 @@ fn map(handle: &Handle, context: &Context) -> Result<Opened> {
     let range = Reservation::new(memory.size(), 1 << 16, None).map_err(|_| CUDA_ERROR_MAP_FAILED)?;
     range.map(range.address(), &memory, 0, memory.size()).map_err(|_| CUDA_ERROR_MAP_FAILED)?;
     let address = range.address() + handle.offset;
+    Ok((range, address))
+}
+
+fn map(handle: &Handle, context: &Context) -> Result<Opened> {
+    let (range, address) = attach(handle)?;
     // Open to the current context's device, as the flag says.
     if !context.device.memory.open_window(address, handle.size, Access::ReadWrite) {
         return Err(CUDA_ERROR_MAP_FAILED);

@@ -48,6 +48,7 @@ mod per_thread;
 mod place;
 mod pointer;
 mod pool;
+mod pool_share;
 mod primary;
 mod printf;
 mod procaddr;

@@ -8,8 +8,9 @@ use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::graph::{self, capture};
-use crate::memory;
+use crate::pool_share::Source;
 use crate::stream::Work;
+use crate::{memory, pool_share};
 use softcuda_engine::Access;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,10 +23,22 @@ pub struct Pool {
     default: bool,
     /// Bytes that it may have at most; 0: what the device has.
     most: u64,
+    reach: Reach,
     /// `CU_MEMPOOL_ATTR_REUSE_…` (kept: blocks come back only when their stream has passed the free, which every rule
     /// allows) and the release threshold.
     settings: Mutex<[u64; 4]>,
     blocks: Mutex<Blocks>,
+}
+
+/// Which processes a pool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// This one.
+    Own,
+    /// Made here, and others may have it.
+    Exportable,
+    /// Another's: it gives no new memory.
+    Imported(Source),
 }
 
 /// What a pool has from its device.
@@ -103,18 +116,70 @@ fn find(handle: usize) -> Result<Arc<Pool>> {
     TABLES.pools.get(handle).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-fn make(handle: usize, device: i32, default: bool, most: u64) {
+/// The pool of a handle if it gives memory.
+fn find_source(handle: usize) -> Result<Arc<Pool>> {
+    let gives = |pool: &Arc<Pool>| !matches!(pool.reach, Reach::Imported(_));
+    Some(find(handle)?).filter(gives).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+fn make(handle: usize, device: i32, default: bool, most: u64, reach: Reach) {
     let settings = Mutex::new([1, 1, 1, 0]);
-    TABLES
-        .pools
-        .add(handle, Arc::new(Pool { handle, device, default, most, settings, blocks: Mutex::default() }));
+    let pool = Pool { handle, device, default, most, reach, settings, blocks: Mutex::default() };
+    TABLES.pools.add(handle, Arc::new(pool));
+}
+
+/// The device of a pool that other processes may have.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for any other.
+pub fn exportable(handle: usize) -> Result<i32> {
+    let pool = find(handle)?;
+    if pool.reach == Reach::Exportable { Ok(pool.device) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// A new pool that stands for another process's.
+pub fn imported(device: i32, source: Source) -> usize {
+    let handle = TABLES.pools.reserve();
+    make(handle, device, false, 0, Reach::Imported(source));
+    handle
+}
+
+/// The device of an imported pool, and whose it is.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for any other.
+pub fn source(handle: usize) -> Result<(i32, Source)> {
+    let pool = find(handle)?;
+    match pool.reach {
+        Reach::Imported(source) => Ok((pool.device, source)),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Memory of another process that is mapped here becomes an imported pool's: open to its device and to those that the pool
+/// is open to.
+///
+/// # Errors
+/// `CUDA_ERROR_MAP_FAILED`.
+pub fn adopt(handle: usize, device: &Device, address: u64, bytes: u64) -> Result {
+    let pool = find(handle)?;
+    let mut blocks = pool.blocks();
+    if !device.memory.open_window(address, bytes, Access::ReadWrite) {
+        return Err(CUDA_ERROR_MAP_FAILED);
+    }
+    for (peer, access) in &blocks.open {
+        driver::device(*peer)?.memory.open_window(address, bytes, *access);
+    }
+    // It has no place in the counts: the bytes are the other process's.
+    blocks.live.insert(address, (0, bytes));
+    Ok(())
 }
 
 /// `cuDeviceGetDefaultMemPool`.
 pub fn default_of(device: &Device) -> usize {
     let handle = device.pools.default;
     if TABLES.pools.get(handle).is_none() {
-        make(handle, device.ordinal, true, 0);
+        make(handle, device.ordinal, true, 0, Reach::Own);
     }
     handle
 }
@@ -131,21 +196,21 @@ pub fn current_of(device: &Device) -> usize {
 /// `CUDA_ERROR_INVALID_VALUE` for a handle that is none, or a pool of another device.
 pub fn set_current(device: &Device, handle: usize) -> Result {
     default_of(device);
-    if find(handle)?.device != device.ordinal {
+    if find_source(handle)?.device != device.ordinal {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     device.pools.current.store(handle, Ordering::Release);
     Ok(())
 }
 
-/// `cuMemPoolCreate` on a device, for so many bytes at most (0: all).
+/// `cuMemPoolCreate` on a device, for so many bytes at most (0: all), and perhaps to go to other processes.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_DEVICE`.
-pub fn create(device: i32, most: u64) -> Result<usize> {
+pub fn create(device: i32, most: u64, exportable: bool) -> Result<usize> {
     driver::device(device)?;
     let handle = TABLES.pools.reserve();
-    make(handle, device, false, most);
+    make(handle, device, false, most, if exportable { Reach::Exportable } else { Reach::Own });
     Ok(handle)
 }
 
@@ -181,7 +246,7 @@ pub fn alloc(bytes: usize, pool: usize, stream: usize) -> Result<u64> {
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let pool = find(if pool == 0 { current_of(&context.device) } else { pool })?;
+    let pool = find_source(if pool == 0 { current_of(&context.device) } else { pool })?;
     let device = driver::device(pool.device)?;
     if let Some(address) = capture::alloc(&context, &stream, device, bytes as u64)? {
         return Ok(address);
@@ -242,7 +307,7 @@ impl Pool {
         Blocks::grow(&mut blocks.used, bytes);
         blocks.live.insert(address, (bytes, size));
         for (peer, access) in &blocks.open {
-            driver::device(*peer)?.memory.open_window(address, bytes, *access);
+            driver::device(*peer)?.memory.open_window(address, size, *access);
         }
         Ok(address)
     }
@@ -264,6 +329,9 @@ impl Pool {
         for peer in blocks.open.keys() {
             let _ = driver::device(*peer).map(|d| d.memory.close_window(address));
         }
+        if pool_share::give_up(device, address) {
+            return;
+        }
         blocks.used[0] -= bytes;
         blocks.idle.entry(size).or_default().push(address);
         blocks.release(device, threshold);
@@ -281,6 +349,7 @@ pub fn release_all(device: &Device) {
 pub fn give_back(pool: usize, allocation: &Allocation) {
     match TABLES.pools.get(pool) {
         Some(pool) => pool.give(&allocation.device, allocation.base),
+        None if pool_share::give_up(&allocation.device, allocation.base) => {}
         None => _ = allocation.device.memory.free(allocation.base),
     }
 }
@@ -347,7 +416,7 @@ pub fn set_access(handle: usize, device: i32, access: Option<Access>) -> Result 
         blocks.live.keys().for_each(|address| _ = memory.close_window(*address));
     }
     if let Some(access) = access {
-        blocks.live.iter().for_each(|(address, (bytes, _))| _ = memory.open_window(*address, *bytes, access));
+        blocks.live.iter().for_each(|(address, (_, size))| _ = memory.open_window(*address, *size, access));
         blocks.open.insert(device, access);
     }
     Ok(())

@@ -271,11 +271,8 @@ impl Stream {
             }
             Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
             Work::Stream(stream, position) => progress::wait(|| stream.reached(position)),
-            Work::Event(record) => progress::wait(|| record.is_done()),
-            Work::Mark(record) => {
-                record.pass();
-                progress::moved();
-            }
+            Work::Event(record) => record.wait(),
+            Work::Mark(record) => record.pass(),
         }
     }
 }

@@ -8,20 +8,11 @@ use std::process::Stdio;
 
 const VARIABLE: &str = "SOFTCUDA_TEST_HANDLE";
 
-fn to_text(handle: &Ipc) -> String {
-    handle.0.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn given() -> Ipc {
-    let text = std::env::var(VARIABLE).expect("a handle");
-    Ipc(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")))
-}
-
 /// What the other process does: reads 42, writes 43 by a kernel, looks at every error.
 fn other_process() {
     let context = context();
     let mut address = 0;
-    let handle = given();
+    let handle = Ipc::from_text(&std::env::var(VARIABLE).expect("a handle"));
     assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut address, handle, 0)), CUDA_ERROR_INVALID_VALUE);
     let mut forged = handle;
     forged.0[12] ^= 0x55;
@@ -68,7 +59,7 @@ fn another_process_shares_memory() {
                 CUDA_ERROR_INVALID_CONTEXT,
                 "one's own"
             );
-            in_child(NAME, &[(VARIABLE, &to_text(&handle))], Stdio::null(), || ());
+            in_child(NAME, &[(VARIABLE, &handle.to_text())], Stdio::null(), || ());
             assert_eq!(read(memory, 12), [42, 42, 42, 42, 42, 42, 42, 42, 43, 43, 43, 43]);
         } else {
             ok!(cuIpcGetMemHandle(&mut handle, memory));

@@ -148,7 +148,7 @@ fn the_current_pool_and_access() {
         ok!(cuDeviceGetMemPool(&mut current, 0));
         assert_eq!(current, default, "a destroyed pool is no longer the current one");
         let mut none = 0;
-        let bad = PoolProperties { handles: 1, ..properties(0) };
+        let bad = PoolProperties { handles: 2, ..properties(0) };
         assert_eq!(cu!(cuMemPoolCreate(&mut none, &bad)), CUDA_ERROR_NOT_SUPPORTED);
     });
 }

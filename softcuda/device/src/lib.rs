@@ -4,6 +4,7 @@
 //! * [`state`]: one small file a device, mapped by every process that uses it: who uses it, how much memory each has, for
 //!   how long the device worked.
 //! * [`turn`]: whose kernels run. A device runs kernels of one process at a time.
+//! * [`signal`]: what an event is that several processes use.
 //! * [`trace`]: the log of what devices did.
 
 #![deny(unsafe_code)]
@@ -12,6 +13,7 @@ pub mod fleet;
 pub mod home;
 mod map;
 pub mod process;
+pub mod signal;
 pub mod state;
 pub mod trace;
 pub mod turn;

@@ -1,11 +1,14 @@
-//! The mapping of a device's file.
+//! The mappings of files that processes share.
 #![allow(unsafe_code, reason = "memory that is shared between processes")]
 
+use crate::signal::Words;
 use crate::state::Shared;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::ptr::NonNull;
 
 /// A file that begins with a [`Shared`], mapped for as long as the process lives.
 pub(crate) struct Map(&'static Shared);
@@ -40,5 +43,49 @@ impl Map {
     /// What it holds.
     pub fn get(&self) -> &'static Shared {
         self.0
+    }
+}
+
+/// A struct of nothing but atomics, for which every pattern of bytes is a value.
+///
+/// # Safety
+/// As said, and no larger than a page.
+pub(crate) unsafe trait Atomics: Sync {}
+
+// SAFETY: four atomics.
+unsafe impl Atomics for Words {}
+
+/// The beginning of a file, mapped until dropped.
+pub(crate) struct Page<T: Atomics>(NonNull<T>);
+
+// SAFETY: it only gives out shared references to atomics, which live as long as it does.
+unsafe impl<T: Atomics> Send for Page<T> {}
+// SAFETY: as above.
+unsafe impl<T: Atomics> Sync for Page<T> {}
+
+impl<T: Atomics> Page<T> {
+    /// Maps a file that is at least as long as a `T` and that nobody can cut short.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn map(file: &OwnedFd) -> io::Result<Page<T>> {
+        let (protection, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), size_of::<T>(), protection, kind, file, 0)? };
+        NonNull::new(address.cast()).map(Page).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// What it holds.
+    pub fn get(&self) -> &T {
+        // SAFETY: the mapping has the struct's size, a page's alignment, and lives as long as this value.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Atomics> Drop for Page<T> {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping; references to it cannot outlive it. A refusal only keeps it.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<T>()) };
     }
 }

@@ -76,6 +76,6 @@ pub use engine::{Engine, Gate, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
-pub use memory::{Access, Ledger, Memory, Physical, Reservation, SharedMemory};
+pub use memory::{Access, Ledger, Memory, Physical, Reservation, SharedMemory, token, token_label};
 pub use module::Module;
 pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};

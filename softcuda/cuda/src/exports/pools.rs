@@ -1,13 +1,15 @@
 //! Stream-ordered allocation.
 
 use super::memories::Location;
-use super::virtual_memories::{Description, number_of};
+use super::virtual_memories::{Description, FILE, number_of};
 use super::{handle, on, out};
 use crate::device::Device;
 use crate::error::*;
-use crate::{driver, pool};
+use crate::ipc::Handle;
+use crate::{driver, pool, pool_share};
 use cudarc::driver::sys::{CUmemoryPool, CUstream};
 use std::ffi::c_void;
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
 /// `CUmemPoolProps`, with numbers that may be none of the enumerations.
@@ -47,14 +49,35 @@ exports! { ($) pools_names, initialised;
     cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const Properties) {
         let pool = out(pool)?;
         let p = properties.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // Pinned memory (1) on a device (1), not exportable.
+        // Pinned memory (1) on a device (1), for this process or to be exported as a file descriptor.
         match (p.allocation, p.handles, p.location.kind) {
-            (1, 0, 1) => pool.set(handle(pool::create(p.location.id, p.most as u64)?)),
-            (1, 1..=15, _) | (1, 0, 2..=6) => Err(CUDA_ERROR_NOT_SUPPORTED),
+            (1, 0 | FILE, 1) => pool.set(handle(pool::create(p.location.id, p.most as u64, p.handles == FILE)?)),
+            (1, 2..=15, _) | (1, 0 | FILE, 2..=6) => Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
     cuMemPoolDestroy(pool: CUmemoryPool) { pool::destroy(pool.addr()) }
+    cuMemPoolExportToShareableHandle(file: *mut c_void, pool: CUmemoryPool, kind: u32, flags: u64) {
+        let file = out(file.cast::<i32>())?;
+        if kind != FILE || flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        file.set(pool_share::export(pool.addr())?.into_raw_fd())
+    }
+    cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, file: *mut c_void, kind: u32, flags: u64) {
+        let pool = out(pool)?;
+        let file = i32::try_from(file.addr()).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        if kind != FILE || flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        pool.set(handle(pool_share::import(BorrowedFd::borrow_raw(file))?))
+    }
+    cuMemPoolExportPointer(to: *mut Handle, address: u64) { out(to)?.set(pool_share::export_pointer(address)?) }
+    cuMemPoolImportPointer(address: *mut u64, pool: CUmemoryPool, from: *const Handle) {
+        let address = out(address)?;
+        let from = from.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        address.set(pool_share::import_pointer(pool.addr(), from)?)
+    }
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) { pool::trim(pool.addr(), keep as u64) }
     cuMemPoolSetAccess(pool: CUmemoryPool, descriptions: *const Description, count: usize) {
         if descriptions.is_null() || count == 0 {
@@ -112,12 +135,13 @@ exports! { ($) pools_names, initialised;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cudarc::driver::sys::CUmemPoolProps;
+    use cudarc::driver::sys::{CUmemPoolProps, CUmemPoolPtrExportData};
     use std::mem::offset_of;
 
     #[test]
-    fn our_struct_is_cudas() {
+    fn our_structs_are_cudas() {
         assert_eq!(size_of::<Properties>(), size_of::<CUmemPoolProps>());
+        assert_eq!(size_of::<Handle>(), size_of::<CUmemPoolPtrExportData>());
         assert_eq!(offset_of!(Properties, most), offset_of!(CUmemPoolProps, maxSize));
     }
 }

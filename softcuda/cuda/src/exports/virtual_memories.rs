@@ -34,7 +34,7 @@ pub struct Description {
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, the only kind there is.
 const PINNED: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-const FILE: u32 = 1;
+pub(super) const FILE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
 

@@ -9,7 +9,6 @@ use crate::driver::TABLES;
 use crate::error::*;
 use crate::event::Record;
 use crate::op::Op;
-use crate::progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,7 +70,6 @@ impl Marks {
         for record in self.made.values().filter(|r| !r.is_done()) {
             record.pass();
         }
-        progress::moved();
     }
 }
 
@@ -184,12 +182,11 @@ impl Step {
             Action::Record(_) => {
                 if let Some(record) = marks.made.get(&self.node) {
                     record.pass();
-                    progress::moved();
                 }
             }
             Action::Wait(_) => {
                 if let Some(record) = marks.awaited.get(&self.node) {
-                    progress::wait(|| record.is_done());
+                    record.wait();
                 }
             }
             Action::Branch(condition, way, bodies) => branch(condition, *way, bodies)?,

@@ -5,6 +5,8 @@
     reason = "one note for all: the tests call a C interface with good arguments"
 )]
 
+pub mod peer;
+
 pub use cudarc::driver::sys::CUresult::*;
 pub use cudarc::driver::sys::{self, CUresult};
 use std::ffi::{c_char, c_void};
@@ -88,10 +90,22 @@ pub struct Order {
     pub flags: u32,
 }
 
-/// `CUipcMemHandle`.
+/// `CUipcMemHandle`, `CUipcEventHandle`, `CUmemPoolPtrExportData`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct Ipc(pub [u8; 64]);
+
+impl Ipc {
+    /// As text, for another process.
+    pub fn to_text(self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// From [`Ipc::to_text`].
+    pub fn from_text(text: &str) -> Ipc {
+        Ipc(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")))
+    }
+}
 
 /// `CUmemPoolProps`.
 #[derive(Debug, Clone, Copy)]
@@ -240,6 +254,8 @@ api! {
     cuTexObjectDestroy(u64);
     cuSurfObjectCreate(*mut u64, *const Resource);
     cuSurfObjectDestroy(u64);
+    cuIpcGetEventHandle(*mut Ipc, H);
+    cuIpcOpenEventHandle(*mut H, Ipc);
     cuIpcGetMemHandle(*mut Ipc, u64);
     cuIpcOpenMemHandle_v2(*mut u64, Ipc, u32);
     cuIpcCloseMemHandle(u64);
@@ -250,6 +266,10 @@ api! {
     cuMemcpyPeer(u64, H, u64, H, usize);
     cuMemPoolCreate(*mut H, *const PoolProperties);
     cuMemPoolDestroy(H);
+    cuMemPoolExportToShareableHandle(*mut c_void, H, u32, u64);
+    cuMemPoolImportFromShareableHandle(*mut H, *mut c_void, u32, u64);
+    cuMemPoolExportPointer(*mut Ipc, u64);
+    cuMemPoolImportPointer(*mut u64, H, *const Ipc);
     cuMemPoolTrimTo(H, usize);
     cuMemPoolGetAttribute(H, u32, *mut c_void);
     cuMemPoolSetAttribute(H, u32, *mut c_void);
@@ -359,13 +379,16 @@ fn path() -> PathBuf {
     std::env::current_exe().expect("a path").with_file_name("libsoftcuda.so")
 }
 
+/// Names the directory that processes of one test share devices by.
+pub const SHARED_STATE: &str = "SOFTCUDA_TEST_STATE";
+
 /// The library, initialised.
 pub fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
-        // Devices of this process's own, as tests of several processes run at once; or those that a test says.
+        // Devices of this process's own, since tests of several processes run at once, or those of a test that shares them.
         let own = || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}", std::process::id()));
-        let state = std::env::var_os("SOFTCUDA_TEST_STATE").map_or_else(own, PathBuf::from);
+        let state = std::env::var_os(SHARED_STATE).map_or_else(own, PathBuf::from);
         unsafe { std::env::set_var("SOFTCUDA_STATE", state) };
         let api = Api::load();
         assert_eq!(unsafe { (api.cuInit)(0) }, CUDA_SUCCESS);

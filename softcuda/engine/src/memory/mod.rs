@@ -21,7 +21,7 @@ mod word;
 
 pub use budget::Ledger;
 pub use peers::SharedMemory;
-pub use physical::{Physical, Reservation};
+pub use physical::{Physical, Reservation, token, token_label};
 pub use windows::Access;
 
 use crate::error::OutOfMemory;
@@ -33,7 +33,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use table::Table;
+use table::{Table, Why};
 use windows::Windows;
 
 /// log2 of the size of the reserved range: 1 TiB of addresses.
@@ -237,11 +237,11 @@ impl Memory {
 
     fn take_granules(&self, s: &mut State, room: u64, align: u64) -> Option<u64> {
         let addr = s.range.take(room, align)?;
-        if self.range.commit(addr, room).is_err() || !self.table.mark(addr, room) {
+        if self.range.commit(addr, room).is_err() || !self.table.mark(addr, room, Why::Own) {
             s.range.give(addr, room);
             return None;
         }
-        self.peers.each(|peer| _ = peer.table.mark(addr, room));
+        self.peers.each(|peer| _ = peer.table.mark(addr, room, Why::Peer));
         Some(addr)
     }
 
@@ -265,8 +265,8 @@ impl Memory {
             self.budget.give(a.size);
         }
         if a.large {
-            self.table.clear(addr, a.room);
-            self.peers.each(|peer| peer.table.clear(addr, a.room));
+            self.table.clear(addr, a.room, Why::Own);
+            self.peers.each(|peer| peer.table.clear(addr, a.room, Why::Peer));
             match s.shared.remove(&addr) {
                 // Another process may go on with the file; here zeros take its place. If the system refuses, the pages stay.
                 Some(part) => _ = self.range.map_zeros(addr, part.len),

@@ -2,6 +2,7 @@
 
 use super::map::{self, Mapping};
 use super::physical::PREFIX;
+use super::table::Why;
 use super::{CHUNK, Memory};
 use std::collections::btree_map::Entry;
 use std::io;
@@ -40,9 +41,9 @@ impl Memory {
     pub fn open_to(&self, peer: &Arc<Memory>) {
         // Under the lock that allocations are made under, so that none is forgotten.
         let _state = self.state();
-        for (addr, len) in self.table.runs(self.range.address(), self.range.length()) {
+        for (addr, len) in self.table.own_runs(self.range.address(), self.range.length()) {
             // What cannot be marked stays closed: a fault says so.
-            let _ = peer.table.mark(addr, len);
+            let _ = peer.table.mark(addr, len, Why::Peer);
         }
         self.peers.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(peer));
     }
@@ -52,9 +53,7 @@ impl Memory {
         let _state = self.state();
         let mut peers = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
         peers.retain(|p| p.as_ptr() != Arc::as_ptr(peer) && p.strong_count() > 0);
-        peer.table.clear(self.range.address(), self.range.length());
-        // Managed memory is open to it in any case.
-        peer.mark_windows(self.range.address(), self.range.length());
+        peer.table.clear(self.range.address(), self.range.length(), Why::Peer);
     }
 
     /// Makes an allocation one that another process can map. No kernel and no copy may run meanwhile: its bytes move.

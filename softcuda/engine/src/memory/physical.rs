@@ -40,6 +40,22 @@ impl Memory {
     }
 }
 
+/// A file that only says its label to who gets it ([`token_label`]); it takes no memory of a device.
+///
+/// # Errors
+/// What the system says.
+pub fn token(label: &str) -> io::Result<OwnedFd> {
+    map::memory_file(&format!("{PREFIX}{label}"), 0)
+}
+
+/// The label of a [`token`].
+///
+/// # Errors
+/// A file that [`token`] did not make.
+pub fn token_label(file: OwnedFd) -> io::Result<String> {
+    Physical::open(file).map(|(_, label)| label)
+}
+
 impl Physical {
     /// What another process made, from its file: the memory and its label.
     ///

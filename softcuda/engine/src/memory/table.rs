@@ -1,5 +1,5 @@
-//! The granule table: one byte for each 64 KiB of all addresses that a process can have, set where kernels may read and
-//! write.
+//! The granule table: one byte for each 64 KiB of all addresses that a process can have, not 0 where kernels may read and
+//! write. Its bits are the reasons ([`Why`]) for which they may: what ends for one reason goes on for another.
 //!
 //! It covers the whole space, not the device's own range, so that memory which a program places at an address of its own
 //! choice is checked as quickly as any other. The table's pages are read-only until something is marked in them: untouched,
@@ -13,6 +13,18 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 /// Bytes of the table that become writable at once: 128 GiB of addresses.
 const SECTION: u64 = 2 << 20;
 const BYTES: u64 = 1 << (SPACE_BITS - GRANULE_BITS);
+
+/// Why kernels may touch a granule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Why {
+    /// An allocation of the device.
+    Own = 1,
+    /// A window.
+    Window = 2,
+    /// An allocation of a device that is open to this one.
+    Peer = 4,
+}
 
 /// See the module.
 pub(super) struct Table {
@@ -37,23 +49,23 @@ impl Table {
 
     /// Sets the granules that lie wholly in a range. `false`: the system refused memory, or the range is no user's.
     #[must_use]
-    pub(super) fn mark(&self, addr: u64, len: u64) -> bool {
+    pub(super) fn mark(&self, addr: u64, len: u64, why: Why) -> bool {
         let Some((first, end)) = inner(addr, len) else { return true };
         if end > BYTES || !self.open(first, end) {
             return false;
         }
-        (first..end).for_each(|g| self.granule(g).store(1, Ordering::SeqCst));
+        (first..end).for_each(|g| _ = self.granule(g).fetch_or(why as u8, Ordering::SeqCst));
         true
     }
 
-    /// Takes the marks of [`Table::mark`] away.
-    pub(super) fn clear(&self, addr: u64, len: u64) {
+    /// Takes the marks of [`Table::mark`] away that were made for this reason.
+    pub(super) fn clear(&self, addr: u64, len: u64, why: Why) {
         let Some((first, end)) = inner(addr, len) else { return };
         // What lies in a section that was never made writable is not set.
         let open = |g: &u64| self.writable[(g / SECTION) as usize].load(Ordering::Acquire);
         for g in (first..end.min(BYTES)).filter(open) {
-            if self.granule(g).load(Ordering::Relaxed) != 0 {
-                self.granule(g).store(0, Ordering::SeqCst);
+            if self.granule(g).load(Ordering::Relaxed) & why as u8 != 0 {
+                self.granule(g).fetch_and(!(why as u8), Ordering::SeqCst);
             }
         }
     }
@@ -67,12 +79,12 @@ impl Table {
         (addr >> GRANULE_BITS..=last >> GRANULE_BITS).all(|g| self.granule(g).load(Ordering::Relaxed) != 0)
     }
 
-    /// The runs of set granules in a range, as addresses and lengths.
-    pub(super) fn runs(&self, addr: u64, len: u64) -> Vec<(u64, u64)> {
+    /// The runs of granules in a range that are the device's own allocations, as addresses and lengths.
+    pub(super) fn own_runs(&self, addr: u64, len: u64) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for g in addr >> GRANULE_BITS..(addr + len) >> GRANULE_BITS {
             let open = self.writable[(g / SECTION) as usize].load(Ordering::Acquire);
-            if !open || self.granule(g).load(Ordering::Relaxed) == 0 {
+            if !open || self.granule(g).load(Ordering::Relaxed) & Why::Own as u8 == 0 {
                 continue;
             }
             match runs.last_mut() {

@@ -63,3 +63,18 @@ fn a_freed_granule_is_not_reachable_and_reads_zero_again() {
     let mut byte = [1];
     assert!(b == a && m.read(b, &mut byte) && byte == [0]);
 }
+
+#[test]
+fn memory_that_is_open_for_two_reasons_stays_open_until_both_end() {
+    let (owner, other) = (Memory::new(64 << 20).unwrap(), Memory::new(64 << 20).unwrap());
+    let a = owner.alloc(1 << 20, 1).unwrap();
+    let open = || other.permits(a, 1 << 20, true);
+    owner.open_to(&other);
+    assert!(open());
+    assert!(other.open_window(a, 1 << 20, Access::ReadWrite) && other.close_window(a));
+    assert!(open(), "the window's end takes nothing of the peer's access");
+    assert!(other.open_window(a, 1 << 20, Access::ReadWrite));
+    owner.close_to(&other);
+    assert!(open(), "nor the other way round");
+    assert!(other.close_window(a) && !open());
+}

@@ -5,6 +5,7 @@
 //! rest (its ends, read-only windows) is looked up here.
 
 use super::Memory;
+use super::table::Why;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
@@ -51,7 +52,7 @@ impl Memory {
         let mut windows = self.windows.0.write().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = addr.checked_add(len) else { return false };
         let clash = windows.range(..end).next_back().is_some_and(|(b, w)| b + w.len > addr);
-        if len == 0 || clash || (access == Access::ReadWrite && !self.table.mark(addr, len)) {
+        if len == 0 || clash || (access == Access::ReadWrite && !self.table.mark(addr, len, Why::Window)) {
             return false;
         }
         windows.insert(addr, Window { len, access });
@@ -64,7 +65,7 @@ impl Memory {
         let mut windows = self.windows.0.write().unwrap_or_else(PoisonError::into_inner);
         let Some(window) = windows.remove(&addr) else { return false };
         if window.access == Access::ReadWrite {
-            self.table.clear(addr, window.len);
+            self.table.clear(addr, window.len, Why::Window);
         }
         true
     }
@@ -87,14 +88,6 @@ impl Memory {
     /// Whether a kernel may touch `len` bytes at `addr`: the rule of the generated code, by granules, or windows.
     pub(crate) fn permits(&self, addr: u64, len: u64, write: bool) -> bool {
         self.table.all(addr, len) || self.windows.permit(addr, len, write)
-    }
-
-    /// Marks the writable windows in a range again.
-    pub(super) fn mark_windows(&self, addr: u64, len: u64) {
-        let windows = self.windows.0.read().unwrap_or_else(PoisonError::into_inner);
-        for (base, window) in windows.range(addr..addr + len).filter(|(_, w)| w.access == Access::ReadWrite) {
-            let _ = self.table.mark(*base, window.len);
-        }
     }
 
     pub(super) fn window_permits(&self, addr: u64, len: u64, write: bool) -> bool {
