@@ -174,6 +174,7 @@ ld.param.u64 %w, [words]; st.volatile.global.u32 [%w], 1;
 LOOP: ld.volatile.global.u32 %v, [%w+4]; setp.eq.u32 %p, %v, 0; @%p bra LOOP; ret; }";
 
 /// Has memory and the device, until it is killed.
+#[allow(clippy::print_stdout, reason = "so it tells the process that started it")]
 fn holder(place: &Path) {
     let _context = context();
     alloc(HELD);

@@ -108,7 +108,7 @@ macro_rules! native_only {
     };
 }
 
-native_only!(textures virtual_memory);
+native_only!(graphs textures virtual_memory);
 cases!(per_thread: default_stream printf two_threads vector_add);
 
 #[test]
