@@ -17,8 +17,8 @@ pub fn in_peer() -> bool {
 }
 
 /// In the second process: says something to the first.
+#[allow(clippy::print_stdout, reason = "so it tells the process that started it")]
 pub fn tell(line: &str) {
-    #[allow(clippy::print_stdout, reason = "so it tells the process that started it")]
     println!("\n@{line}");
 }
 
