@@ -48,6 +48,8 @@ fn other_process() {
     ok!(cuStreamSynchronize(stream));
     tell("passed");
 
+    // A new recording is what the other process would wait for from now on.
+    assert_eq!(told(), "again");
     let (stream, _) = held_stream();
     ok!(cuEventRecord(event, stream));
     tell("recorded for ever");
@@ -82,6 +84,7 @@ fn what_one_process_records_another_waits_for() {
     ok!(cuStreamSynchronize(behind));
     ok!(cuEventSynchronize(event));
     other.expect("passed");
+    other.say("again");
     other.expect("recorded for ever");
     assert_eq!(cu!(cuEventQuery(event)), CUDA_ERROR_NOT_READY);
     other.kill();
