@@ -78,7 +78,9 @@ fn garbage_ends_its_own_connection_only() {
 #[test]
 fn silent_connections_keep_nobody_out() {
     let server = Server::start();
-    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&server.tcp).unwrap()).collect();
+    // Fewer than the places of one address. How more of them make room for each other, each after a second, is tested in
+    // pool-server's daemon/places.rs: a client behind hundreds may wait for longer than it is willing to.
+    let silent: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(&server.tcp).unwrap()).collect();
     for road in Road::POOL {
         run(server.command(road, build::case("static13", "vector_add")), LIMIT)
             .expect_last_line("PASS vector_add");
