@@ -231,16 +231,22 @@ static FACTS: [u8; CALL_MAP_BITS] = {
 ///
 /// # Errors
 /// The record ends the session, or the link is broken.
+#[inline(always)] // the header goes part by part from the registers to its place, and nowhere else
+pub fn dispatch(cx: &mut Cx, record: Record<'_>) -> Result<Option<Box<Task>>, Broken> {
+    cx.call = Call { head: record.head, position: record.position };
+    execute(cx, record.body)
+}
+
+/// Carries out the record whose header is in the [`Cx`].
 #[inline(never)] // a name for tools that count what a record costs
-pub fn dispatch(cx: &mut Cx, record: &Record<'_>) -> Result<Option<Box<Task>>, Broken> {
-    cx.call = Call::new(&record.head, record.position);
+fn execute(cx: &mut Cx, body: &[u8]) -> Result<Option<Box<Task>>, Broken> {
     let mut fresh = None;
-    let step = start(cx, record.body, &mut fresh);
+    let step = start(cx, body, &mut fresh);
     if let (Ok(None), None, None) = (&step, cx.call.slot, cx.call.chunk_up) {
         trace(&cx.call, Code::SUCCESS);
         return Ok(None);
     }
-    conclude(cx, record.body, step, fresh)
+    conclude(cx, body, step, fresh)
 }
 
 /// What follows all records but a post that came without a chunk and was carried out.

@@ -237,7 +237,7 @@ pub fn serve(session: &Arc<Session>, receiver: &mut Receiver) -> anyhow::Result<
 /// Takes one record and carries it out, or has it carried out.
 fn step(session: &Arc<Session>, receiver: &mut Receiver, cx: &mut Cx) -> Result<(), Broken> {
     let record = receiver.next()?;
-    let Some(task) = dispatch::dispatch(cx, &record)? else { return Ok(()) };
+    let Some(task) = dispatch::dispatch(cx, record)? else { return Ok(()) };
     // Nothing to wait for, or not for long: a hand-over would take longer.
     if let Some(awaited) = task.awaited
         && settles(session, receiver, awaited)

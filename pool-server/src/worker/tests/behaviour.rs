@@ -468,7 +468,7 @@ fn a_load_whose_context_has_ended_takes_its_parcel_along() {
     let mut take = |cx: &mut Cx, head: Head, words: &[u64]| {
         position += 8;
         let body = Body::words(words);
-        dispatch::dispatch(cx, &Record { position, head, body: &body.0 }).unwrap()
+        dispatch::dispatch(cx, Record { position, head, body: &body.0 }).unwrap()
     };
     let done = |cx: &mut Cx, task: Option<Box<dispatch::Task>>| {
         task.into_iter().for_each(|task| dispatch::run_later(cx, *task).unwrap());

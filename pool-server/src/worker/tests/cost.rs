@@ -84,7 +84,7 @@ fn many(record: impl FnOnce(u64) -> (u16, Body)) {
     let mut first = |cx: &mut Cx, head: Head, body: &Body| {
         position += 8;
         let record = Record { position, head, body: &body.0 };
-        if let Some(task) = dispatch::dispatch(cx, &record).unwrap() {
+        if let Some(task) = dispatch::dispatch(cx, record).unwrap() {
             dispatch::run_later(cx, *task).unwrap();
         }
     };
@@ -98,7 +98,7 @@ fn many(record: impl FnOnce(u64) -> (u16, Body)) {
     for _ in 0..TIMES {
         position += 8;
         let record = Record { position, head: head(number, None, handle(0)), body: &body.0 };
-        assert!(dispatch::dispatch(&mut cx, &record).unwrap().is_none());
+        assert!(dispatch::dispatch(&mut cx, record).unwrap().is_none());
     }
     assert!(
         session.post_errors.take(handle(0)).is_none(),
@@ -112,7 +112,7 @@ fn count(test: &str) -> u64 {
     let file = out.path().join("callgrind");
     let output = Command::new("valgrind")
         .arg("--tool=callgrind")
-        .arg("--toggle-collect=pool_server::worker::dispatch::dispatch")
+        .arg("--toggle-collect=pool_server::worker::dispatch::execute")
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--test-threads=1", &format!("worker::tests::cost::{test}")])

@@ -87,7 +87,7 @@ fn carry_out(records: &[(u16, Head, Vec<u8>)]) -> (usize, usize) {
     ];
     for (done, (_, head, body)) in first.iter().chain(records).enumerate() {
         let record = Record { position: done as u64 * 8, head: *head, body };
-        let result = match dispatch::dispatch(&mut cx, &record) {
+        let result = match dispatch::dispatch(&mut cx, record) {
             Ok(Some(task)) => dispatch::run_later(&mut cx, *task),
             Ok(None) => Ok(()),
             Err(broken) => Err(broken),
