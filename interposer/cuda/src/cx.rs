@@ -203,6 +203,17 @@ impl Pending {
         cx.result(code)
     }
 
+    /// As [`Pending::finish_bytes`], for an answer that fits its slot.
+    pub fn finish_small(self, to: &mut [u8]) -> Answer {
+        let Self { cx, call } = self;
+        let (result, len) = call.wait_small(to).map_err(|e| cx.session.lost(&e))?;
+        let code = result as u32;
+        if code == 0 && len != to.len() {
+            return Err(cx.session.bad_answer(BadRecord::Truncated));
+        }
+        cx.result(code)
+    }
+
     /// Waits for an answer that is exactly the bytes for `to`. Kernels' text is not fetched, since that needs a chunk and
     /// this thread may hold others: [`crate::output::take`] when all are back.
     pub fn finish_bytes(self, to: &mut [u8]) -> Answer {

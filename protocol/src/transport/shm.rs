@@ -114,6 +114,9 @@ pub fn worker(socket: UnixStream) -> Result<End, LinkError> {
     let arena = ArenaFile::create().map_err(setup("making the host arena"))?;
     let files = [up_fd.as_fd(), down_fd.as_fd(), arena.descriptor()];
     send_fds(&socket, &files, arena.len()).map_err(setup("passing shared memory to the client"))?;
+    // While the client does the same. Else the ring's first lap stops at each page, on both sides.
+    incoming.populate(up::CHUNK_AREA);
+    outgoing.populate(down::BOARD);
     Shm::end(Side::Worker, socket, incoming, outgoing, arena)
 }
 
@@ -130,6 +133,8 @@ pub fn client(socket: UnixStream) -> Result<End, LinkError> {
     };
     let outgoing = map(&up_fd, up::BYTES, Access::ReadWrite)?;
     let incoming = map(&down_fd, down::BYTES, Access::ReadOnly)?;
+    outgoing.populate(up::CHUNK_AREA);
+    incoming.populate(down::BOARD);
     Shm::end(Side::Client, socket, incoming, outgoing, arena)
 }
 

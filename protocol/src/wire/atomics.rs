@@ -89,13 +89,13 @@ macro_rules! words {
             type U64 = $u64;
             #[inline]
             fn fence() {
-                $fence(Ordering::SeqCst)
+                $fence()
             }
         }
     };
 }
 
-words!(Real, atomic::AtomicU32, atomic::AtomicU64, atomic::fence);
+words!(Real, atomic::AtomicU32, atomic::AtomicU64, super::memory::full_fence);
 
 /// Loom's, which explore every interleaving.
 #[cfg(test)]
@@ -103,4 +103,9 @@ words!(Real, atomic::AtomicU32, atomic::AtomicU64, atomic::fence);
 pub struct Model;
 
 #[cfg(test)]
-words!(Model, loom::sync::atomic::AtomicU32, loom::sync::atomic::AtomicU64, loom::sync::atomic::fence);
+fn model_fence() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+words!(Model, loom::sync::atomic::AtomicU32, loom::sync::atomic::AtomicU64, model_fence);

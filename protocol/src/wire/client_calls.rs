@@ -1,11 +1,12 @@
 //! Calls that are under way, and their answers.
 
-use std::sync::atomic::Ordering::Acquire;
+use std::hint::cold_path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::client::ClientLink;
 use super::client_chunks::DownChunk;
 use super::codec::Reader;
-use super::layout::{CHUNK_BYTES, REPLY_IN_CHUNK, SLOT_BYTES, SLOT_PAYLOAD, down};
+use super::layout::{CHUNK_BYTES, REPLY_IN_CHUNK, SLOT_PAYLOAD, down};
 use super::state::{LinkError, WaitKind};
 use crate::transport::Point;
 
@@ -37,12 +38,30 @@ impl<'l> PendingCall<'l> {
     }
 
     /// Waits for the answer.
+    #[inline]
     pub fn wait(mut self) -> Result<Reply<'l>, LinkError> {
+        let (result, len, in_chunk) = self.await_head()?;
+        let mut inline = [0; SLOT_PAYLOAD as usize];
+        self.link.down.copy_out(down::slot(self.slot) + 16, &mut inline);
+        Ok(Reply { result, len, in_chunk, inline, chunk: self.down.take() })
+    }
+
+    /// Waits for an answer that fits its slot, and copies its bytes to `to`, as far as there is room. Returns the CUDA result
+    /// and how many bytes the answer has. Only for records that name no chunk.
+    #[inline]
+    pub fn wait_small(mut self, to: &mut [u8]) -> Result<(i32, usize), LinkError> {
+        let (result, len, _) = self.await_head()?;
+        let room = len.min(to.len());
+        self.link.down.copy_out(down::slot(self.slot) + 16, &mut to[..room]);
+        Ok((result, len))
+    }
+
+    /// Waits for the answer: the CUDA result, the number of its bytes, which is checked, and whether they are in the chunk.
+    #[inline]
+    fn await_head(&mut self) -> Result<(i32, usize, bool), LinkError> {
         self.await_done()?;
-        let mut bytes = [0; SLOT_BYTES as usize - 8];
-        self.link.down.copy_out(down::slot(self.slot) + 8, &mut bytes);
-        let result = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let word = self.link.down.word64(down::slot(self.slot) + 8).load(Relaxed);
+        let (result, length) = (word as i32, (word >> 32) as u32);
         let (in_chunk, len) = (length & REPLY_IN_CHUNK != 0, length & !REPLY_IN_CHUNK);
         let max = match (in_chunk, &self.down) {
             (false, _) => SLOT_PAYLOAD,
@@ -50,12 +69,11 @@ impl<'l> PendingCall<'l> {
             (true, None) => 0,
         };
         if len > max {
+            cold_path();
             let what = format!("an answer of {len} bytes where {max} can be");
             return Err(self.link.broken_by(LinkError::protocol(what)));
         }
-        let mut inline = [0; SLOT_PAYLOAD as usize];
-        inline.copy_from_slice(&bytes[8..]);
-        Ok(Reply { result, len: len as usize, in_chunk, inline, chunk: self.down.take() })
+        Ok((result, len as usize, in_chunk))
     }
 
     fn await_done(&mut self) -> Result<(), LinkError> {

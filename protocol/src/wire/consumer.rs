@@ -4,10 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::layout::{Head, RECORD_BYTES_MAX, RING_BYTES, up};
+use super::layout::{Head, LINE, RECORD_BYTES_MAX, RING_BYTES, up};
 use super::memory::Region;
 use super::ring::{Ring, Step};
 use super::state::LinkError;
+
+/// A constant, so that its masks are parts of instructions.
+const RING: Ring = Ring::new(RING_BYTES, RECORD_BYTES_MAX);
+/// How far ahead of the record that is carried out the lines of published ones are fetched. Each comes from the writer's
+/// cache, which takes longer than a short record; several are on their way at a time.
+const AHEAD: u64 = 8 * LINE as u64;
 
 /// A record's place and header; its body is in the consumer's buffer.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +26,6 @@ pub struct Taken {
 
 /// The one reader of the ring.
 pub struct Consumer {
-    ring: Ring,
     region: Arc<Region>,
     /// Everything below is done with.
     consumed: u64,
@@ -29,6 +34,8 @@ pub struct Consumer {
     /// Everything below was published when that was looked at last. The word is the client's, in a cache line that it writes
     /// for every record: it is looked at again only when all that is known of has been taken.
     known: u64,
+    /// Up to here the ring's lines were asked for.
+    prefetched: u64,
     buffer: Box<[u8]>,
 }
 
@@ -36,14 +43,7 @@ impl Consumer {
     /// A reader of the ring in `region`.
     pub fn new(region: Arc<Region>) -> Self {
         let buffer = vec![0; RECORD_BYTES_MAX as usize].into();
-        Self {
-            ring: Ring::new(RING_BYTES, RECORD_BYTES_MAX),
-            region,
-            consumed: 0,
-            taken: 0,
-            known: 0,
-            buffer,
-        }
+        Self { region, consumed: 0, taken: 0, known: 0, prefetched: 0, buffer }
     }
 
     /// Everything below is done with.
@@ -57,8 +57,11 @@ impl Consumer {
         self.consumed
     }
 
-    /// A check whether anything is published beyond what was taken.
+    /// A check whether anything is published beyond what was taken. Who looks again and again has the place of the next
+    /// record with it, and does not wait for that line after this one.
+    #[inline]
     pub fn has_news(region: &Region, taken: u64) -> bool {
+        region.prefetch(up::RING + RING.index(taken));
         region.word64(up::PUBLISHED).load(Acquire) != taken
     }
 
@@ -76,7 +79,7 @@ impl Consumer {
     /// Looks how much is published by now; whether that is more than was taken.
     fn look(&mut self) -> Result<bool, LinkError> {
         let published = self.region.word64(up::PUBLISHED).load(Acquire);
-        let available = self.ring.check_published(published, self.consumed).map_err(LinkError::protocol)?;
+        let available = RING.check_published(published, self.consumed).map_err(LinkError::protocol)?;
         // What lies between `consumed` and `taken` was taken already.
         let taken = self.taken.wrapping_sub(self.consumed) as u32;
         let Some(left) = available.checked_sub(taken) else {
@@ -96,11 +99,12 @@ impl Consumer {
             if self.at_the_end() && !self.look()? {
                 return Ok(None);
             }
+            self.prefetch();
             let left = self.known.wrapping_sub(self.taken) as u32;
             let position = self.taken;
-            let at = up::RING + self.ring.index(position);
+            let at = up::RING + RING.index(position);
             let first = self.region.word64(at).load(Relaxed);
-            match self.ring.step(position, left, first).map_err(LinkError::protocol)? {
+            match RING.step(position, left, first).map_err(LinkError::protocol)? {
                 Step::Pad(bytes) => self.taken = position.wrapping_add(u64::from(bytes)),
                 Step::Record { length, whole } => {
                     let buffer = &mut self.buffer[..whole as usize];
@@ -113,6 +117,17 @@ impl Consumer {
                     return Ok(Some(Taken { position, head }));
                 }
             }
+        }
+    }
+
+    /// Has lines fetched that will be read soon.
+    #[inline(always)]
+    fn prefetch(&mut self) {
+        let until = self.known.min(self.taken + AHEAD);
+        self.prefetched = self.prefetched.max(self.taken);
+        while self.prefetched < until {
+            self.region.prefetch(up::RING + RING.index(self.prefetched));
+            self.prefetched += u64::from(LINE);
         }
     }
 

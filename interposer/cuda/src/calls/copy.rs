@@ -85,6 +85,9 @@ pub fn carry_out(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
         (Side::Host, Side::Device) if shared(destination) => {
             send::copy_to_host(cx, destination, source, len as u64, stream)
         }
+        (Side::Host, Side::Device) if len <= SLOT_PAYLOAD as usize => {
+            read_small(cx, source, destination, len, stream)
+        }
         (Side::Host, Side::Device) => {
             let mut reads = Reads::new(cx, stream);
             reads.read(source, destination, len)?;
@@ -121,6 +124,31 @@ fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamAr
         send::copy_in(cx, destination + at as u64, Bulk::filled(chunk), stream)?;
     }
     Ok(())
+}
+
+/// A copy from the device that fits a reply slot: what programs do to look at a result.
+fn read_small(cx: Cx, source: u64, destination: u64, len: usize, stream: StreamArg) -> Answer {
+    let seen = stream.posted();
+    begin_read(cx, None, source, len, stream)?.finish_small(host::bytes_mut(destination, len))?;
+    stream.synchronised(seen);
+    output::take(cx);
+    Ok(())
+}
+
+/// Sends the record of a piece.
+#[inline]
+fn begin_read(
+    cx: Cx,
+    chunk: Option<DownChunk<'static>>,
+    source: u64,
+    len: usize,
+    stream: StreamArg,
+) -> Answer<Pending> {
+    cx.begin_with(numbers::copy_out, chunk, 24, |to| {
+        source.put(to);
+        (len as u64).put(to);
+        stream.wire.put(to);
+    })
 }
 
 /// Copies from the device, several pieces under way.
@@ -169,12 +197,7 @@ impl Reads {
             }
             chunk = Some(own);
         }
-        let stream = self.stream.wire;
-        let pending = self.cx.begin_with(numbers::copy_out, chunk, 24, |to| {
-            source.put(to);
-            (len as u64).put(to);
-            stream.put(to);
-        })?;
+        let pending = begin_read(self.cx, chunk, source, len, self.stream)?;
         self.pending.push_back((pending, destination, len));
         Ok(())
     }
