@@ -4,6 +4,7 @@
 use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::event::{Event, Record};
 use crate::graph::capture;
 use crate::stream::{Stream, Work};
 use crate::{current, per_thread, printf, progress};
@@ -25,6 +26,8 @@ pub struct Context {
     pub flags: AtomicU32,
     /// What `cuCtxGetApiVersion` answers.
     pub api_version: u32,
+    /// How often `cuCtxAttach` was called for it, beyond the one that made it.
+    pub attached: AtomicU32,
     /// What `cuCtxGetLimit` answers.
     pub limits: Mutex<crate::limits::Limits>,
     /// What `cuCtxGetCacheConfig` and `cuCtxGetSharedMemConfig` answer: hints, kept and not used.
@@ -37,6 +40,8 @@ pub struct Context {
     legacy: Arc<Stream>,
     /// Every stream, and the lock under which work is given to any of them, so that its order is one for all.
     streams: Mutex<Vec<Weak<Stream>>>,
+    /// What all later work waits for: recordings, and the green context (0: all) whose streams wait.
+    awaited: Mutex<Vec<(Arc<Record>, usize)>>,
 }
 
 /// The first error that a context cannot recover from.
@@ -64,25 +69,32 @@ impl Fate {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// A number that no other context has or had.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Context {
     /// A context under a handle from the table of contexts, and added to it.
     pub fn new(handle: usize, device: &Arc<Device>, primary: bool, flags: u32) -> Arc<Context> {
         let fate: Arc<Fate> = Arc::default();
         let context = Arc::new_cyclic(|context| {
-            let legacy = Stream::of(context.clone(), fate.clone(), crate::stream::LEGACY, 0, 0);
+            let legacy = Stream::of(context.clone(), fate.clone(), crate::stream::LEGACY, (0, 0), 0);
             Context {
                 handle,
-                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                id: next_id(),
                 device: device.clone(),
                 primary,
                 flags: AtomicU32::new(flags),
                 api_version: 3020,
+                attached: AtomicU32::new(0),
                 limits: Mutex::new(crate::limits::Limits::default()),
                 cache_config: AtomicU32::new(0),
                 shared_config: AtomicU32::new(1),
                 fate,
                 gone: AtomicBool::new(false),
                 streams: Mutex::new(vec![Arc::downgrade(&legacy)]),
+                awaited: Mutex::default(),
                 legacy,
             }
         });
@@ -219,6 +231,54 @@ impl Context {
         if self.before(stream).is_empty() { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
     }
 
+    /// `cuCtxWaitEvent` and `cuGreenCtxWaitEvent`: later work of all streams, of a green context or (0) of any, waits for what
+    /// the event was last recorded after. So does that of streams that are made meanwhile.
+    ///
+    /// # Errors
+    /// 900 for an event of a capture, and while one of the streams captures.
+    pub fn wait_event(&self, event: &Event, green: usize) -> Result {
+        self.fate.check()?;
+        if let Some(tail) = event.captured() {
+            tail.capture.invalidate();
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        capture::permit_all(self)?;
+        let Some(record) = event.last_record().filter(|record| !record.is_done()) else { return Ok(()) };
+        {
+            let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            awaited.retain(|(record, _)| !record.is_done());
+            awaited.push((record.clone(), green));
+        }
+        let mut streams = self.streams().into_iter().filter(|stream| green == 0 || stream.green == green);
+        streams.try_for_each(|stream| self.submit(&stream, Work::Event(record.clone())))
+    }
+
+    /// A new stream waits for what all streams wait for.
+    ///
+    /// # Errors
+    /// The context's fatal error.
+    pub fn await_what_all_await(&self, stream: &Arc<Stream>) -> Result {
+        let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let concerns = |(record, green): &(Arc<Record>, usize)| {
+            !record.is_done() && (*green == 0 || *green == stream.green)
+        };
+        let mut records = awaited.into_iter().filter(concerns);
+        records.try_for_each(|(record, _)| self.submit(stream, Work::Event(record)))
+    }
+
+    /// A stream that does nothing but wait for the work that others have now; it is in no list.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn gathering(self: &Arc<Self>, which: impl Fn(&Stream) -> bool) -> Result<Arc<Stream>> {
+        let all = self.lock_streams();
+        let gather = Stream::new(self, 0, crate::stream::NON_BLOCKING, 0);
+        for stream in all.iter().filter_map(Weak::upgrade).filter(|stream| which(stream)) {
+            gather.push(Work::Stream(stream.clone(), stream.submitted()))?;
+        }
+        Ok(gather)
+    }
+
     /// Its streams, as far as somebody still holds them.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         self.lock_streams().iter().filter_map(Weak::upgrade).collect()
@@ -310,6 +370,19 @@ pub fn destroy(handle: usize) -> Result {
     context.destroy();
     current::forget_top(handle);
     Ok(())
+}
+
+/// `cuCtxDetach`: takes back one `cuCtxAttach`, or destroys the context.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CONTEXT` for a context that is not current; as [`destroy`].
+pub fn detach(handle: usize) -> Result {
+    let context = current::context()?;
+    if context.handle != handle {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let less = context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    if less.is_ok() { Ok(()) } else { destroy(handle) }
 }
 
 /// The stream that a handle means in the current context. 0 is the legacy stream, or the thread's own when the caller

@@ -39,7 +39,8 @@ pub fn context() -> Result<Arc<Context>> {
         if let Some(context) = stack.top.as_ref().filter(|c| c.handle == handle && !c.is_gone()) {
             return Ok(context.clone());
         }
-        stack.top = TABLES.contexts.get(handle);
+        // A green context's handle leads to the primary one, which may have been reset.
+        stack.top = TABLES.contexts.get(handle).filter(|context| !context.is_gone());
         stack.top.clone().ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
     })?
 }

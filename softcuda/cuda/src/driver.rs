@@ -13,6 +13,7 @@ use crate::function::Function;
 use crate::graph::exec::Exec;
 use crate::graph::user_object::UserObject;
 use crate::graph::{Graph, NodePlace};
+use crate::green::{Description, Green};
 use crate::handles::{Handles, Kind};
 use crate::library::{Kernel, Library};
 use crate::link::Link;
@@ -57,6 +58,12 @@ pub struct Tables {
     pub arrays: Handles<Array>,
     /// `CUmipmappedArray`
     pub mipmapped: Handles<Mipmapped>,
+    /// `CUgreenCtx`
+    pub greens: Handles<Green>,
+    /// `CUdevResourceDesc`
+    pub descriptions: Handles<Description>,
+    /// `CUasyncCallbackHandle`: the device that it is for.
+    pub notifications: Handles<i32>,
     /// What lies where, on all devices and in host memory.
     pub allocations: Allocations,
 }
@@ -79,6 +86,9 @@ pub static TABLES: Tables = Tables {
     user_objects: Handles::new(Kind::UserObject),
     arrays: Handles::new(Kind::Array),
     mipmapped: Handles::new(Kind::Mipmapped),
+    greens: Handles::new(Kind::Green),
+    descriptions: Handles::new(Kind::Description),
+    notifications: Handles::new(Kind::Notification),
     allocations: Allocations::new(),
 };
 

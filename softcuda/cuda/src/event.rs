@@ -6,10 +6,9 @@ use crate::driver::TABLES;
 use crate::error::*;
 use crate::graph::capture::{self, Tail};
 use crate::stream::{Stream, Work};
-use crate::{current, printf, progress};
+use crate::{clock, current, printf, progress};
 use softcuda_device::signal::{Name, Signal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
@@ -17,14 +16,26 @@ const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
 /// One recording of an event: a wait is for the recording that was last when the wait was asked for.
-#[derive(Default)]
 pub struct Record {
-    passed: OnceLock<Instant>,
+    /// When it was asked for, by the clock of [`softcuda_device::now`].
+    asked: u64,
+    /// When the device came past it, by the same clock.
+    passed: OnceLock<u64>,
     /// That of an interprocess event is a recording there.
     shared: Option<(Arc<Signal>, u32)>,
 }
 
+impl Default for Record {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
 impl Record {
+    fn new(shared: Option<(Arc<Signal>, u32)>) -> Self {
+        Self { asked: softcuda_device::now(), passed: OnceLock::new(), shared }
+    }
+
     /// Whether the stream has come past it.
     pub fn is_done(&self) -> bool {
         match &self.shared {
@@ -33,9 +44,10 @@ impl Record {
         }
     }
 
-    /// The stream comes past it now; who waits goes on.
+    /// The stream comes past it; who waits goes on. Its time is when the work before it ended, on the calling thread, or
+    /// when it was asked for, if there was none by then.
     pub fn pass(&self) {
-        let _ = self.passed.set(Instant::now());
+        let _ = self.passed.set(self.asked.max(clock::last_end()));
         if let Some((signal, recording)) = &self.shared {
             signal.pass(*recording);
         }
@@ -100,7 +112,7 @@ impl Event {
             // Another process may have recorded it since.
             (_, Some((signal, _))) => {
                 let recording = signal.newest()?;
-                Some(Arc::new(Record { passed: OnceLock::new(), shared: Some((signal.clone(), recording)) }))
+                Some(Arc::new(Record::new(Some((signal.clone(), recording)))))
             }
             (Last::Recorded(record), None) => Some(record),
             (Last::Never, None) => None,
@@ -109,7 +121,7 @@ impl Event {
 
     fn new_record(&self) -> Arc<Record> {
         let shared = self.shared.as_ref().map(|(signal, _)| (signal.clone(), signal.record()));
-        Arc::new(Record { passed: OnceLock::new(), shared })
+        Arc::new(Record::new(shared))
     }
 
     /// Where in a capture it was last recorded.
@@ -134,8 +146,8 @@ impl Event {
         Err(CUDA_ERROR_CAPTURED_EVENT)
     }
 
-    /// The time of a passed event that keeps times.
-    fn time(&self) -> Result<Instant> {
+    /// The time of a passed event that keeps times, in nanoseconds.
+    fn time(&self) -> Result<u64> {
         if self.flags & DISABLE_TIMING != 0 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
@@ -246,6 +258,26 @@ pub fn record_in(event: &Arc<Event>, context: &Context, stream: &Arc<Stream>, fl
     Ok(())
 }
 
+/// `cuCtxRecordEvent` and `cuGreenCtxRecordEvent`: an event that is passed when the streams of a context, or those of
+/// them that are `meant`, have done what they were given.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE` for an event of another context, 900 while one of the context's streams captures; the
+/// context's fatal error.
+pub fn record_all(event: &Arc<Event>, context: &Arc<Context>, meant: impl Fn(&Stream) -> bool) -> Result {
+    if context.handle != event.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    context.fate.check()?;
+    capture::permit_all(context)?;
+    let record = event.new_record();
+    let gather = context.gathering(meant).inspect_err(|_| record.pass())?;
+    gather.push(Work::Mark(record.clone())).inspect_err(|_| record.pass())?;
+    gather.close();
+    event.set_last(Last::Recorded(record));
+    Ok(())
+}
+
 impl Event {
     /// It was recorded in a capture, after these nodes.
     pub fn set_captured(&self, tail: Tail) {
@@ -285,7 +317,7 @@ pub fn synchronize(handle: usize) -> Result {
     event.check_context()
 }
 
-/// `cuEventElapsedTime`: milliseconds from one event to another.
+/// `cuEventElapsedTime`: milliseconds from one event to another, of the device's time.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_HANDLE` for an event without times or never recorded, `CUDA_ERROR_NOT_READY` for one that is not
@@ -299,7 +331,5 @@ pub fn elapsed(start: usize, end: usize) -> Result<f32> {
     }
     start.check_context()?;
     let (from, to) = (start.time()?, end.time()?);
-    let milliseconds = |d: std::time::Duration| d.as_secs_f64() * 1e3;
-    let signed = to.checked_duration_since(from).map_or_else(|| -milliseconds(from - to), milliseconds);
-    Ok(signed as f32)
+    Ok((i128::from(to) - i128::from(from)) as f32 / 1e6)
 }

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::handles::{self, Kind};
+use crate::launch::legacy::Setup;
 use crate::{current, library};
 use softcuda_engine as engine;
 use std::ffi::CString;
@@ -44,6 +45,8 @@ pub struct Function {
     pub name: CString,
     /// Whether NVIDIA's runtime loaded it; see [`cuda_abi::errors::INVALID_CONFIGURATION`].
     pub from_runtime: bool,
+    /// What the calls of CUDA 3 have set for its launches.
+    pub setup: Setup,
     /// Shared with the `CUkernel` that it comes from, if it comes from a library.
     pub settings: Arc<Settings>,
 }

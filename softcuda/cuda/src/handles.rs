@@ -45,6 +45,12 @@ pub enum Kind {
     Array,
     /// `CUmipmappedArray`
     Mipmapped,
+    /// `CUgreenCtx`
+    Green,
+    /// `CUdevResourceDesc`
+    Description,
+    /// `CUasyncCallbackHandle`
+    Notification,
 }
 
 /// Where the numbers start: far from 0, 1 and 2, which are streams, and unlike any mapped address.

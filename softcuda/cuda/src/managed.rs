@@ -225,16 +225,25 @@ pub fn advise(address: u64, bytes: usize, advice: Advice) -> Result {
 /// # Errors
 /// As [`advise`]; no such stream.
 pub fn prefetch(address: u64, bytes: usize, site: Site, stream: usize) -> Result {
+    prefetch_all(vec![(address, bytes, Some(site))], stream)
+}
+
+/// `cuMemPrefetchBatchAsync` and the discarding of memory: ranges, and where they go; without a place their contents are
+/// of no use any more and stay where they are, which the manual allows.
+///
+/// # Errors
+/// As [`prefetch`]; nothing is noted then.
+pub fn prefetch_all(ranges: Vec<(u64, usize, Option<Site>)>, stream: usize) -> Result {
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
-    check(address, bytes)?;
-    context.submit(
-        &stream,
-        Work::Short(Box::new(move || {
-            change(address, bytes as u64, |hints| hints.prefetched = Some(site));
-            Ok(())
-        })),
-    )
+    ranges.iter().try_for_each(|(address, bytes, _)| check(*address, *bytes))?;
+    let note = move || {
+        for (address, bytes, site) in ranges {
+            change(address, bytes as u64, |hints| hints.prefetched = site.or(hints.prefetched));
+        }
+        Ok(())
+    };
+    context.submit(&stream, Work::Short(Box::new(note)))
 }
 
 /// `cuStreamAttachMemAsync`. Host and kernels may use all managed memory at the same time, so nothing is to be done.

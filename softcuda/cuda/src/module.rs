@@ -138,6 +138,7 @@ impl Module {
             .iter()
             .map(|kernel| {
                 Arc::new(Function {
+                    setup: Default::default(),
                     handle: TABLES.functions.reserve(),
                     context: context.handle,
                     device: context.device.clone(),

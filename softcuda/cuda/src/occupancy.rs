@@ -6,6 +6,7 @@ use crate::capability::Capability;
 use crate::context::Context;
 use crate::error::*;
 use crate::function::{self, Function};
+use crate::launch::clusters;
 use softcuda_engine as engine;
 
 /// Blocks of `threads` threads that one multiprocessor of a device holds; 0 if not even one fits.
@@ -79,4 +80,39 @@ pub fn available_shared(function: &Function, blocks: i32, threads: i32) -> Resul
     let device = &function.device.capability;
     let each = (device.shared / blocks).saturating_sub(device.shared_reserved).min(device.shared_of_block);
     Ok(each.saturating_sub(function.kernel.static_shared) as usize)
+}
+
+/// `cuOccupancyMaxPotentialClusterSize`: the largest cluster that blocks of a shape can form.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED` for a device without clusters, `CUDA_ERROR_INVALID_VALUE` for a block that does not fit.
+pub fn largest_cluster(function: &Function, threads: u32, dynamic: u32) -> Result<i32> {
+    clusters_of(function, threads, dynamic, clusters::PORTABLE).map(|_| clusters::PORTABLE as i32)
+}
+
+/// `cuOccupancyMaxActiveClusters`: how many clusters the device holds at once.
+///
+/// # Errors
+/// As [`largest_cluster`]; `CUDA_ERROR_INVALID_CLUSTER_SIZE` for a cluster that is too large, or none.
+pub fn active_clusters(function: &Function, threads: u32, dynamic: u32, given: [u32; 3]) -> Result<i32> {
+    let own = function.kernel.required_cluster.filter(|size| *size != [0; 3]);
+    let size = if given == [0; 3] { own.ok_or(CUDA_ERROR_INVALID_CLUSTER_SIZE)? } else { given };
+    let blocks = size.iter().map(|n| u64::from(*n)).product::<u64>();
+    if !(1..=clusters::PORTABLE).contains(&blocks) || own.is_some_and(|own| own != size) {
+        return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
+    clusters_of(function, threads, dynamic, blocks)
+}
+
+/// Clusters of so many blocks that the device holds. One it always does.
+fn clusters_of(function: &Function, threads: u32, dynamic: u32, blocks: u64) -> Result<i32> {
+    let device = &function.device;
+    if device.attribute(clusters::CLUSTER_LAUNCH)? == 0 {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let each = blocks_per_multiprocessor(&device.capability, &function.kernel, threads, dynamic);
+    if each == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok((u64::from(each * device.multiprocessors) / blocks).max(1) as i32)
 }

@@ -4,6 +4,7 @@
 //! it gives the error; only what the program breaks afterwards is left to [`Op::run`].
 #![forbid(unsafe_code)]
 
+use crate::clock;
 use crate::copy_box::BoxCopy;
 use crate::error::*;
 use crate::host_call::HostCall;
@@ -37,15 +38,15 @@ impl Op {
     /// The error that then ends the context.
     pub fn run(&self) -> Result {
         match self {
-            Op::Kernel(kernel) => kernel.run(),
-            Op::Copy(copy) => copy.run(),
-            Op::Set(fill) => fill.run(),
-            Op::Host(call) => {
-                call.run();
-                Ok(())
-            }
-            Op::Words(batch) => batch.run(),
+            // Says itself when the device was done with it.
+            Op::Kernel(kernel) => return kernel.run(),
+            Op::Copy(copy) => copy.run()?,
+            Op::Set(fill) => fill.run()?,
+            Op::Host(call) => call.run(),
+            Op::Words(batch) => batch.run()?,
         }
+        clock::ended_now();
+        Ok(())
     }
 
     /// Whether it is so short that starting a thread's turn costs more: where nothing is before it, the thread that asks

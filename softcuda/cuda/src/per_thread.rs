@@ -20,6 +20,8 @@ pub fn stream(context: &Arc<Context>) -> Arc<Stream> {
         mine.unwrap_or_else(|| {
             let new = Stream::new(context, stream::PER_THREAD, 0, 0);
             context.adopt(&new);
+            // A context that has died does no work that could wait.
+            let _ = context.await_what_all_await(&new);
             streams.push(new.clone());
             new
         })

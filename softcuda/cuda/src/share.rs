@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::config::Config;
-use crate::{log, threads};
+use crate::{clock, log, threads};
 use softcuda_device::home;
 use softcuda_device::state::{self, State};
 use softcuda_device::turn::Turn;
@@ -62,7 +62,7 @@ impl Share {
         self.joined.get_or_init(join).as_ref()
     }
 
-    /// Runs a grid as one of this process, and notes when it ran.
+    /// Runs a grid as one of this process, and notes when it ran, in the log and by [`clock`].
     pub fn kernel<T>(&self, stream: u64, name: &str, run: impl FnOnce() -> T) -> T {
         let joined = self.joined();
         if let Some(joined) = joined {
@@ -77,8 +77,10 @@ impl Share {
         let start = softcuda_device::now();
         let result = run();
         self.linger(softcuda_device::now() - start);
+        let end = softcuda_device::now();
+        clock::ended_at(end);
         if let Some(trace) = trace {
-            trace.kernel(self.device, (start, softcuda_device::now()), stream, name);
+            trace.kernel(self.device, (start, end), stream, name);
         }
         if let Some(joined) = joined {
             joined.turn.leave();

@@ -9,7 +9,7 @@ use crate::graph::capture::{self, Slot};
 use crate::host_call::HostCall;
 use crate::launch::{Attributes, PRIORITY, Value};
 use crate::op::Op;
-use crate::{current, entry, progress, threads};
+use crate::{clock, current, entry, green, progress, threads};
 use cudarc::driver::sys::CUresult;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,6 +75,8 @@ pub struct Stream {
     pub seen_by_legacy: AtomicU64,
     /// How much of the legacy stream this one has waited for; changed under the context's lock.
     pub seen_of_legacy: AtomicU64,
+    /// The handle of the green context that it was made for, or 0.
+    pub green: usize,
     /// What it captures.
     pub capture: Slot,
     /// `cuStreamSetAttribute`: kept, without effect.
@@ -98,16 +100,16 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl Stream {
     /// A stream of a context without a thread yet; the caller adds it to its context.
     pub fn new(context: &Arc<Context>, handle: usize, flags: u32, priority: i32) -> Arc<Stream> {
-        Self::of(Arc::downgrade(context), context.fate.clone(), handle, flags, priority)
+        Self::of(Arc::downgrade(context), context.fate.clone(), handle, (flags, priority), 0)
     }
 
-    /// As [`Stream::new`], for a context that is being made.
+    /// As [`Stream::new`], for a context that is being made, or in a green one.
     pub fn of(
         context: Weak<Context>,
         fate: Arc<Fate>,
         handle: usize,
-        flags: u32,
-        priority: i32,
+        (flags, priority): (u32, i32),
+        green: usize,
     ) -> Arc<Stream> {
         Arc::new(Stream {
             handle,
@@ -117,6 +119,7 @@ impl Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             seen_by_legacy: AtomicU64::new(0),
             seen_of_legacy: AtomicU64::new(0),
+            green,
             capture: Slot::default(),
             attributes: Mutex::default(),
             fate,
@@ -130,6 +133,15 @@ impl Stream {
     /// Whether this is the legacy default stream.
     pub fn is_legacy(&self) -> bool {
         self.handle == LEGACY
+    }
+
+    /// The green context that it is of; a default stream is of the one by whose handle the context is current.
+    pub fn green(&self) -> usize {
+        if self.handle > PER_THREAD {
+            self.green
+        } else {
+            green::of_context(current::handle()).map_or(0, |g| g.handle)
+        }
     }
 
     /// Whether it orders itself with the legacy stream.
@@ -268,12 +280,25 @@ impl Stream {
                 {
                     self.fate.fail(error);
                 }
+                clock::ended_now();
             }
             Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
-            Work::Stream(stream, position) => progress::wait(|| stream.reached(position)),
-            Work::Event(record) => record.wait(),
+            Work::Stream(stream, position) if !stream.reached(position) => {
+                progress::wait(|| stream.reached(position));
+                clock::ended_now();
+            }
+            Work::Stream(..) => {}
+            Work::Event(record) => wait_for(&record),
             Work::Mark(record) => record.pass(),
         }
+    }
+}
+
+/// Waits for an event on a stream's thread.
+pub fn wait_for(record: &Record) {
+    if !record.is_done() {
+        record.wait();
+        clock::ended_now();
     }
 }
 
@@ -286,11 +311,22 @@ pub fn create(flags: u32, priority: i32) -> Result<usize> {
     if flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let handle = TABLES.streams.reserve();
+    let green = green::of_context(current::handle()).map_or(0, |green| green.handle);
     // CUDA clamps a priority to its range and does not complain.
-    let stream = Stream::new(&context, handle, flags, priority.clamp(PRIORITIES.1, PRIORITIES.0));
+    add(&context, flags, priority.clamp(PRIORITIES.1, PRIORITIES.0), green)
+}
+
+/// A new stream of a context, in a green one or (0) not.
+///
+/// # Errors
+/// The context's fatal error.
+pub fn add(context: &Arc<Context>, flags: u32, priority: i32, green: usize) -> Result<usize> {
+    let handle = TABLES.streams.reserve();
+    let of = Arc::downgrade(context);
+    let stream = Stream::of(of, context.fate.clone(), handle, (flags, priority), green);
     context.adopt(&stream);
-    TABLES.streams.add(handle, stream);
+    TABLES.streams.add(handle, stream.clone());
+    context.await_what_all_await(&stream)?;
     Ok(handle)
 }
 
@@ -312,7 +348,11 @@ pub fn destroy(handle: usize) -> Result {
 /// No such stream; the context's fatal error.
 pub fn add_callback(handle: usize, callback: impl FnOnce(CUresult) + Send + 'static) -> Result {
     let (context, stream) = crate::context::stream(handle)?;
-    context.submit(&stream, Work::Always(Box::new(|status| entry::host_function(|| callback(status)))))
+    let call = |status| {
+        entry::host_function(|| callback(status));
+        clock::ended_now();
+    };
+    context.submit(&stream, Work::Always(Box::new(call)))
 }
 
 /// `cuLaunchHostFunc`: as [`add_callback`], but skipped when the context has died.

@@ -242,5 +242,15 @@ fn batches() {
     ok!(cuMemcpy3DBatchAsync_v2(2, operations.as_mut_ptr().cast::<c_void>(), 0, stream));
     ok!(cuStreamSynchronize(stream));
     assert_eq!(read(memory, 13), [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 13]);
+
+    // One copy with attributes; the legacy stream takes it as well.
+    orders[1].order = 2;
+    ok!(cuMemcpyWithAttributesAsync(memory + 40, from + 1, 3, &mut orders[1], 0));
+    ok!(cuMemcpy3DWithAttributesAsync(operations[1..].as_mut_ptr().cast::<c_void>(), 0, stream));
+    ok!(cuCtxSynchronize());
+    assert_eq!((read(memory + 40, 3), read(memory, 3)), (vec![2, 3, 4], vec![17, 18, 19]));
+    orders[1].order = 9;
+    let wrong = cu!(cuMemcpyWithAttributesAsync(memory, from, 3, &mut orders[1], 0));
+    assert_eq!(wrong, CUDA_ERROR_INVALID_VALUE);
     ok!(cuArrayDestroy(array));
 }

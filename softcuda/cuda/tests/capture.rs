@@ -311,3 +311,58 @@ fn pageable_memory_in_a_capture_is_read_at_the_launch() {
     run(graph);
     assert_eq!(read(memory, 64), [2; 64]);
 }
+
+#[test]
+fn the_launch_of_a_graph_becomes_a_child_graph() {
+    let _alone = alone();
+    let _context = context();
+    let (stream, memory) = (stream(0), alloc(4));
+    ok!(cuMemsetD8_v2(memory, 0, 4));
+    begin(stream, GLOBAL);
+    ok!(cuMemsetD8Async(memory, 7, 2, stream));
+    let inner = end(stream);
+    let mut exec = 0;
+    ok!(cuGraphInstantiateWithFlags(&mut exec, inner, 0));
+
+    begin(stream, GLOBAL);
+    ok!(cuMemsetD8Async(memory, 1, 4, stream));
+    ok!(cuGraphLaunch(exec, stream));
+    ok!(cuMemsetD8Async(memory + 1, 9, 1, stream));
+    let outer = end(stream);
+    // The child is what the executable graph was then: it goes on without it.
+    ok!(cuGraphExecDestroy(exec));
+    ok!(cuGraphDestroy(inner));
+    let (mut nodes, mut count) = ([0; 3], 3);
+    ok!(cuGraphGetNodes(outer, nodes.as_mut_ptr(), &mut count));
+    let kinds = nodes.map(|node| {
+        let mut kind = 99;
+        ok!(cuGraphNodeGetType(node, &mut kind));
+        kind
+    });
+    // Memory set, child graph, memory set (CUgraphNodeType), one behind the other.
+    assert_eq!((count, kinds), (3, [2, 4, 2]));
+    for pair in nodes.windows(2) {
+        let (mut before, mut one) = ([0], 1);
+        ok!(cuGraphNodeGetDependencies(pair[1], before.as_mut_ptr(), &mut one));
+        assert_eq!((one, before[0]), (1, pair[0]));
+    }
+    assert_eq!(read(memory, 4), [0; 4], "nothing was done yet");
+    run(outer);
+    assert_eq!(read(memory, 4), [7, 9, 1, 1]);
+}
+
+#[test]
+fn a_graph_with_memory_of_its_own_cannot_be_launched_into_a_capture() {
+    let _alone = alone();
+    let _context = context();
+    let (stream, mut address) = (stream(0), 0);
+    begin(stream, GLOBAL);
+    ok!(cuMemAllocAsync(&mut address, 64, stream));
+    ok!(cuMemFreeAsync(address, stream));
+    let inner = end(stream);
+    let mut exec = 0;
+    ok!(cuGraphInstantiateWithFlags(&mut exec, inner, 0));
+    begin(stream, GLOBAL);
+    assert_eq!(cu!(cuGraphLaunch(exec, stream)), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(fails(stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}

@@ -110,6 +110,47 @@ fn prefetches_are_noted_in_stream_order() {
 }
 
 #[test]
+fn batches_of_prefetches_go_where_each_part_of_them_says() {
+    let _context = context();
+    let (memory, stream) = (managed(16384), stream(0));
+    let mut addresses = [memory, memory + 4096, memory + 8192];
+    let mut sizes = [4096; 3];
+    let mut places = [on_device(0), Location { kind: 2, id: 0 }];
+    let batch = |addresses: &mut [u64; 3],
+                 sizes: &mut [usize; 3],
+                 places: &mut [Location; 2],
+                 second: usize,
+                 stream| {
+        let mut firsts = [0, second];
+        let (addresses, sizes) = (addresses.as_mut_ptr(), sizes.as_mut_ptr());
+        cu!(cuMemPrefetchBatchAsync(
+            addresses,
+            sizes,
+            3,
+            places.as_mut_ptr(),
+            firsts.as_mut_ptr(),
+            2,
+            0,
+            stream
+        ))
+    };
+    assert_eq!(batch(&mut addresses, &mut sizes, &mut places, 2, stream), CUDA_SUCCESS);
+    ok!(cuMemDiscardBatchAsync(addresses.as_mut_ptr(), sizes.as_mut_ptr(), 1, 0, stream));
+    ok!(cuStreamSynchronize(stream));
+    let last = [0, 4096, 8192, 12288].map(|offset| attribute(4, memory + offset, 4096));
+    assert_eq!(last, [0, 0, CPU, NOWHERE]);
+    assert_eq!(batch(&mut addresses, &mut sizes, &mut places, 3, stream), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(batch(&mut addresses, &mut sizes, &mut places, 0, stream), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        batch(&mut addresses, &mut sizes, &mut places, 1, 0),
+        CUDA_ERROR_INVALID_VALUE,
+        "the legacy stream"
+    );
+    sizes[2] = 1 << 20;
+    assert_eq!(batch(&mut addresses, &mut sizes, &mut places, 1, stream), CUDA_ERROR_INVALID_VALUE);
+}
+
+#[test]
 fn errors_are_those_of_the_manual() {
     let _context = context();
     let (memory, plain, stream) = (managed(8192), alloc(8192), stream(0));

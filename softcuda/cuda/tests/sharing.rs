@@ -164,6 +164,44 @@ fn kernels_of_one_process_at_a_time_have_the_device() {
     std::fs::remove_dir_all(place).unwrap();
 }
 
+/// Three kernels with events between them, whose distance goes into a file.
+fn timed(place: &Path) {
+    let _context = context();
+    let (words, base) = shared_words(place);
+    words[MINE].store(0, SeqCst);
+    let (enter, stream, between) = (function(module(ENTER), "enter"), stream(1), [event(0), event(0)]);
+    let parameters = [base, base + 4 * 64, base + 4 * CLASHES as u64, 20_000];
+    for i in 0..3 {
+        assert_eq!(launch(enter, 8, 1, stream, &parameters), CUDA_SUCCESS);
+        if let Some(event) = between.get(i) {
+            ok!(cuEventRecord(*event, stream));
+        }
+    }
+    ok!(cuStreamSynchronize(stream));
+    let mut milliseconds = 0f32;
+    ok!(cuEventElapsedTime_v2(&mut milliseconds, between[0], between[1]));
+    std::fs::write(place.join("elapsed"), milliseconds.to_bits().to_string()).unwrap();
+}
+
+#[test]
+fn events_tell_when_the_device_ended_work_as_the_log_does() {
+    const NAME: &str = "events_tell_when_the_device_ended_work_as_the_log_does";
+    if let Some((_, place)) = role() {
+        return timed(&place);
+    }
+    let place = new_place("events");
+    all_succeed(vec![process(NAME, "timed", &place, &[])]);
+    let mut ends: Vec<u64> = lines(&place, "kernel").iter().map(|line| line.number(4)).collect();
+    ends.sort_unstable();
+    assert_eq!(ends.len(), 3);
+    let told: u32 = std::fs::read_to_string(place.join("elapsed")).unwrap().parse().unwrap();
+    let expected = ((ends[1] - ends[0]) as f64 / 1e6) as f32;
+    let told = f32::from_bits(told);
+    // Both are rounded to a float's 24 bits, the nanoseconds at most once more.
+    assert!((told - expected).abs() <= expected * 1e-6, "{told} ms, by the log {expected} ms");
+    std::fs::remove_dir_all(place).unwrap();
+}
+
 const TOTAL: usize = 64 << 20;
 const HELD: usize = 40 << 20;
 

@@ -17,6 +17,7 @@ pub mod signal;
 pub mod state;
 pub mod trace;
 pub mod turn;
+mod watch;
 
 /// Nanoseconds of the system's monotonic clock, which is the same for all processes.
 pub fn now() -> u64 {

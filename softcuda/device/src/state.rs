@@ -1,20 +1,24 @@
 //! The file of a device.
 //!
-//! It lies in memory (`/dev/shm`), begins with [`Shared`], and has a slot for each process that uses the device. Nothing
-//! is locked: every step is one atomic operation, and a process that is killed between two of them leaves at most a
-//! slot, which the next one that wants something takes back ([`State::sweep`]).
+//! It lies in memory (`/dev/shm`), begins with [`Shared`], and has a slot for each process that uses the device. What a
+//! process has is in its slot and nowhere else, and changes by one atomic operation: wherever a process is killed, the
+//! next one that wants something takes all of it back ([`sweep`]). Only taking memory has a lock, as two who each see
+//! room for one must not both take it; it names who holds it, and the lock of a dead process is anybody's.
 //!
 //! A change of the layout is a new [`VERSION`], which is part of the file's name: processes with drivers of two versions
 //! have two devices.
 
 use crate::map::Map;
 use crate::process::{self, Identity};
+use crate::watch::Watch;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes that can use a device at once.
 pub const SLOTS: usize = 64;
 
@@ -25,8 +29,8 @@ pub struct Shared {
     pub(crate) turn: AtomicU64,
     /// When the turn began, on the monotonic clock.
     pub(crate) turn_since: AtomicU64,
-    /// Bytes that all processes have taken.
-    memory: AtomicU64,
+    /// The process that is taking memory, or 0.
+    taking: AtomicU64,
     /// For how long kernels of processes that have ended ran.
     past_busy: AtomicU64,
     pub(crate) slots: [Slot; SLOTS],
@@ -55,6 +59,11 @@ pub struct State {
     /// This process's slot.
     pub(crate) own: usize,
     total: u64,
+    me: Identity,
+    /// Held while this process takes memory: [`Shared::taking`] tells only processes apart.
+    taking: Mutex<()>,
+    /// Looks after the other processes.
+    watch: Watch,
 }
 
 /// What a process does with a device.
@@ -105,7 +114,7 @@ impl State {
         sweep(shared);
         let free = |slot: &&Slot| slot.owner.compare_exchange(0, me, SeqCst, SeqCst).is_ok();
         let own = shared.slots.iter().position(|slot| free(&slot)).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(State { shared, own, total })
+        Ok(State { shared, own, total, me, taking: Mutex::new(()), watch: Watch::default() })
     }
 
     /// The slot of this process.
@@ -122,30 +131,78 @@ impl State {
     /// # Errors
     /// The bytes that are free, if they are fewer.
     pub fn take(&self, bytes: u64) -> Result<(), u64> {
-        let try_once = || {
-            let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.total);
-            self.shared.memory.fetch_update(SeqCst, SeqCst, fits)
-        };
-        // Only who finds no room looks whether somebody who had some is dead.
-        let taken = try_once().or_else(|_| {
-            sweep(self.shared);
-            try_once()
-        });
-        taken.map_err(|used| self.total - used.min(self.total))?;
-        self.slot().memory.fetch_add(bytes, SeqCst);
-        Ok(())
+        let _threads = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _processes = Taking::new(self.shared, self.me);
+        let free = || self.total.saturating_sub(self.shared.memory());
+        if free() < bytes {
+            // Only who finds no room looks whether somebody who had some is dead.
+            self.bury_the_dead();
+        }
+        match free() {
+            free if free < bytes => Err(free),
+            _ => {
+                self.slot().memory.fetch_add(bytes, SeqCst);
+                Ok(())
+            }
+        }
     }
 
     /// Gives memory back.
     pub fn give(&self, bytes: u64) {
         self.slot().memory.fetch_sub(bytes, SeqCst);
-        self.shared.memory.fetch_sub(bytes, SeqCst);
     }
 
     /// Bytes that all processes have, those excepted that have ended.
     pub fn used(&self) -> u64 {
-        sweep(self.shared);
-        self.shared.memory.load(SeqCst)
+        self.bury_the_dead();
+        self.shared.memory()
+    }
+
+    fn bury_the_dead(&self) {
+        let others = self.shared.slots.iter().enumerate().filter(|(i, _)| *i != self.own);
+        let owners = others.map(|(_, slot)| slot.owner.load(SeqCst)).filter(|owner| *owner != 0);
+        if self.watch.some_ended(owners) {
+            sweep(self.shared);
+        }
+    }
+}
+
+impl Shared {
+    /// Bytes that all processes have.
+    fn memory(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.memory.load(SeqCst)).sum()
+    }
+}
+
+/// The lock of processes that take memory, as long as it lives.
+struct Taking<'a>(&'a Shared);
+
+impl<'a> Taking<'a> {
+    fn new(shared: &'a Shared, me: Identity) -> Self {
+        let mut looks = 0u32;
+        loop {
+            let holder = match shared.taking.compare_exchange(0, me, SeqCst, SeqCst) {
+                Ok(_) => return Taking(shared),
+                Err(holder) => holder,
+            };
+            looks = looks.saturating_add(1);
+            // Asking the system takes longer than anybody holds it.
+            let dead = looks.is_multiple_of(64) && !process::lives(holder);
+            if dead && shared.taking.compare_exchange(holder, me, SeqCst, SeqCst).is_ok() {
+                return Taking(shared);
+            }
+            match looks {
+                0..100 => std::hint::spin_loop(),
+                100..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.taking.store(0, SeqCst);
     }
 }
 
@@ -177,7 +234,7 @@ fn bury(shared: &Shared, slot: &Slot) {
     slot.active.store(0, SeqCst);
     slot.busy_since.store(0, SeqCst);
     shared.past_busy.fetch_add(slot.busy.swap(0, SeqCst), SeqCst);
-    shared.memory.fetch_sub(slot.memory.swap(0, SeqCst), SeqCst);
+    slot.memory.store(0, SeqCst);
 }
 
 /// A device as somebody sees it who does not use it.
@@ -209,7 +266,7 @@ impl View {
     /// Bytes that are taken.
     pub fn used(&self) -> u64 {
         sweep(self.0);
-        self.0.memory.load(SeqCst)
+        self.0.memory()
     }
 
     /// Nanoseconds for which kernels have run since the file was made.
@@ -263,6 +320,41 @@ mod tests {
         assert_eq!(pids, [(std::process::id(), 1000)]);
         drop(two);
         assert_eq!((view.used(), view.processes().len()), (0, 0));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_dies_while_it_takes_memory_leaves_nothing_behind() {
+        let directory = directory();
+        let (one, two) = (
+            State::join(&directory, &[1; 16], 1000).unwrap(),
+            State::join(&directory, &[1; 16], 1000).unwrap(),
+        );
+        // As if the first process had been killed with the lock in its hand, before and after the one step that takes.
+        let dead = u64::from(u32::MAX >> 1) << 32 | 7;
+        one.slot().owner.store(dead, SeqCst);
+        one.shared.taking.store(dead, SeqCst);
+        assert_eq!(two.take(600), Ok(()));
+        one.slot().memory.store(400, SeqCst);
+        one.shared.taking.store(dead, SeqCst);
+        assert_eq!(two.take(400), Ok(()), "what the dead one took is free");
+        assert_eq!((two.used(), two.take(1)), (1000, Err(0)));
+        std::mem::forget(one);
+        drop(two);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn of_many_who_want_the_last_bytes_exactly_as_many_get_them_as_there_are() {
+        let directory = directory();
+        let states: Vec<_> = (0..4).map(|_| State::join(&directory, &[1; 16], 1000).unwrap()).collect();
+        let got: u64 = std::thread::scope(|s| {
+            let take = |state| move || (0..200).filter(|_| State::take(state, 3).is_ok()).count() as u64;
+            let all: Vec<_> = states.iter().chain(&states).map(|state| s.spawn(take(state))).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((got, states[0].used()), (333, 999));
+        drop(states);
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -115,9 +115,24 @@ impl Operand {
 }
 
 /// # Safety
+/// `attributes` is null or good; host ranges as of [`copy::asynchronous`].
+unsafe fn one(to: u64, from: u64, bytes: usize, attributes: *const Attributes, stream: usize) -> Result {
+    // SAFETY: the caller vouches for it.
+    let attributes = unsafe { attributes.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let now = during_call(attributes.order)?;
+    // SAFETY: the caller vouches for the ranges.
+    unsafe {
+        if now {
+            copy::blocking(Ends::Unified, to, from, bytes, stream)
+        } else {
+            copy::asynchronous(Ends::Unified, to, from, bytes, stream)
+        }
+    }
+}
+
+/// # Safety
 /// `operations` is null or holds `count`; host ranges as of [`copy_box::copy`].
 unsafe fn boxes(operations: *const Operation, count: usize, flags: u64, stream: usize) -> Result {
-    let stream = batch_stream(stream)?;
     if operations.is_null() || count == 0 || flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -156,13 +171,19 @@ exports! { ($) batch_copies_names, initialised;
         count: usize, operations: *mut Operation, failed: *mut usize, flags: u64, stream: CUstream
     ) [cuMemcpy3DBatchAsync_ptsz, default] {
         super::set_if_wanted(failed, usize::MAX);
-        boxes(operations, count, flags, on(stream, default))
+        boxes(operations, count, flags, batch_stream(on(stream, default))?)
     }
     cuMemcpy3DBatchAsync_v2(
         count: usize, operations: *mut Operation, flags: u64, stream: CUstream
     ) [cuMemcpy3DBatchAsync_v2_ptsz, default] {
-        boxes(operations, count, flags, on(stream, default))
+        boxes(operations, count, flags, batch_stream(on(stream, default))?)
     }
+    cuMemcpyWithAttributesAsync(
+        to: u64, from: u64, bytes: usize, attributes: *mut Attributes, stream: CUstream
+    ) [cuMemcpyWithAttributesAsync_ptsz, default] { one(to, from, bytes, attributes, on(stream, default)) }
+    cuMemcpy3DWithAttributesAsync(
+        operation: *mut Operation, flags: u64, stream: CUstream
+    ) [cuMemcpy3DWithAttributesAsync_ptsz, default] { boxes(operation, 1, flags, on(stream, default)) }
 }
 
 #[cfg(test)]

@@ -33,6 +33,16 @@ exports! { ($) contexts_names, initialised;
     }
     cuCtxDestroy(context: CUcontext) { context::destroy(context.addr()) }
     cuCtxDestroy_v2(context: CUcontext) { context::destroy(context.addr()) }
+    cuCtxAttach(context: *mut CUcontext, flags: u32) {
+        let (context, found) = (out(context)?, current::context()?);
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        found.attached.fetch_add(1, Ordering::Relaxed);
+        context.set(handle(found.handle))
+    }
+    cuCtxDetach(context: CUcontext) { context::detach(context.addr()) }
+    cuCtxGetExecAffinity(_affinity: *mut c_void, _kind: u32) { Err(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY) }
     cuCtxPushCurrent(context: CUcontext) { current::push(context.addr()) }
     cuCtxPushCurrent_v2(context: CUcontext) { current::push(context.addr()) }
     cuCtxPopCurrent(context: *mut CUcontext) { pop(context) }

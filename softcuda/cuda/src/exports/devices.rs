@@ -2,10 +2,11 @@
 
 use super::{handle, out, text};
 use crate::device;
-use crate::driver;
+use crate::driver::{self, TABLES};
 use crate::error::*;
 use cudarc::driver::sys::{CUcontext, CUdevprop, CUuuid};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 exports! { ($) devices_names, initialised;
     cuDeviceGet(device: *mut i32, ordinal: i32) { out(device)?.set(driver::device(ordinal)?.ordinal) }
@@ -58,6 +59,35 @@ exports! { ($) devices_names, initialised;
     cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, from: i32, to: i32) {
         out(value)?.set(crate::peer::attribute(attribute, from, to)?)
     }
+    cuDeviceGetHostAtomicCapabilities(capabilities: *mut u32, operations: *const u32, count: u32, device: i32) {
+        driver::device(device)?;
+        atomics(capabilities, operations, count, true)
+    }
+    cuDeviceGetP2PAtomicCapabilities(
+        capabilities: *mut u32, operations: *const u32, count: u32, from: i32, to: i32
+    ) { atomics(capabilities, operations, count, crate::peer::is_possible(from, to)?) }
+    cuDeviceGetTexture1DLinearMaxWidth(texels: *mut usize, format: u32, channels: u32, device: i32) {
+        let (texels, device) = (out(texels)?, driver::device(device)?);
+        crate::array::format(format, channels)?;
+        texels.set(device.attribute(69)? as usize)
+    }
+    cuDeviceRegisterAsyncNotification(
+        device: i32, callback: *const c_void, _argument: *mut c_void, registration: *mut usize
+    ) {
+        let (registration, device) = (out(registration)?, driver::device(device)?);
+        if callback.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // The one thing that is notified is memory beyond a budget, which no process ever gets here.
+        let made = TABLES.notifications.reserve();
+        TABLES.notifications.add(made, Arc::new(device.ordinal));
+        registration.set(made)
+    }
+    cuDeviceUnregisterAsyncNotification(device: i32, registration: usize) {
+        let device = driver::device(device)?;
+        TABLES.notifications.get(registration).filter(|d| **d == device.ordinal).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        TABLES.notifications.remove(registration).map(drop).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: i32) {
         let (context, device) = (out(context)?, driver::device(device)?);
         context.set(handle(device.primary.retain(device)))
@@ -74,6 +104,42 @@ exports! { ($) devices_names, initialised;
         flags.set(state.0)?;
         active.set(i32::from(state.1))
     }
+}
+
+/// What can be done by one atomic operation (`CUatomicOperationCapability`), for each of some operations
+/// (`CUatomicOperation`). Host and other devices have the memory that a device has, so it is the same for all.
+///
+/// # Safety
+/// Both places are null or have `count` elements.
+unsafe fn atomics(capabilities: *mut u32, operations: *const u32, count: u32, possible: bool) -> Result {
+    if capabilities.is_null() || operations.is_null() || count == 0 || count > 64 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    const SIGNED: u32 = 1;
+    const UNSIGNED: u32 = 2;
+    const REDUCTION: u32 = 4;
+    const BITS_32: u32 = 8;
+    const BITS_64: u32 = 16;
+    const BITS_128: u32 = 32;
+    for i in 0..count as usize {
+        // SAFETY: the caller vouches for the places.
+        let found = match unsafe { operations.add(i).read_unaligned() } {
+            // Addition, minimum, maximum; and, or, exclusive or.
+            0..=2 | 5..=7 => SIGNED | UNSIGNED | REDUCTION | BITS_32 | BITS_64,
+            // Increment and decrement.
+            3 | 4 => UNSIGNED | REDUCTION | BITS_32,
+            // Exchange, compare and swap.
+            8 | 9 => SIGNED | UNSIGNED | BITS_32 | BITS_64 | BITS_128,
+            // Addition of floats.
+            10 => SIGNED | REDUCTION | BITS_32 | BITS_64,
+            // Minimum and maximum of floats: PTX has none.
+            11 | 12 => 0,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        // SAFETY: as above.
+        unsafe { capabilities.add(i).write_unaligned(if possible { found } else { 0 }) };
+    }
+    Ok(())
 }
 
 fn reset(device: i32) -> Result {

@@ -1,5 +1,6 @@
 //! Functions, kernels, occupancy.
 
+use super::launches::Config;
 use super::{handle, out, set_if_wanted};
 use crate::error::*;
 use crate::function::{self, Function};
@@ -81,6 +82,16 @@ exports! { ($) functions_names, initialised;
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         out(blocks)?.set(occupancy::active_blocks(&*find(function)?, threads, shared)?)
+    }
+    cuOccupancyMaxPotentialClusterSize(blocks: *mut i32, function: CUfunction, config: *const Config) {
+        let (blocks, config) = (out(blocks)?, config.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?);
+        let (threads, shared, _) = config.occupancy()?;
+        blocks.set(occupancy::largest_cluster(&*find(function)?, threads, shared)?)
+    }
+    cuOccupancyMaxActiveClusters(clusters: *mut i32, function: CUfunction, config: *const Config) {
+        let (clusters, config) = (out(clusters)?, config.as_ref().ok_or(CUDA_ERROR_INVALID_VALUE)?);
+        let (threads, shared, size) = config.occupancy()?;
+        clusters.set(occupancy::active_clusters(&*find(function)?, threads, shared, size)?)
     }
     cuOccupancyAvailableDynamicSMemPerBlock(size: *mut usize, function: CUfunction, blocks: i32, threads: i32) {
         out(size)?.set(occupancy::available_shared(&*find(function)?, blocks, threads)?)

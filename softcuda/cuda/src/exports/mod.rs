@@ -21,6 +21,8 @@ mod devices;
 #[macro_use]
 mod contexts;
 #[macro_use]
+mod greens;
+#[macro_use]
 mod streams;
 #[macro_use]
 mod events;
@@ -60,6 +62,8 @@ mod graphs;
 mod graph_nodes;
 #[macro_use]
 mod graph_execs;
+#[cfg(test)]
+mod coverage;
 mod graph_params;
 #[macro_use]
 mod words;
@@ -80,6 +84,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     init::TABLE,
     devices::TABLE,
     contexts::TABLE,
+    greens::TABLE,
     streams::TABLE,
     events::TABLE,
     memories::TABLE,
@@ -124,7 +129,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names streams_names events_names memories_names managed_names virtual_memories_names ipc_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
+init_names! { devices_names contexts_names greens_names streams_names events_names memories_names managed_names virtual_memories_names ipc_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
 sets_names modules_names functions_names launches_names captures_names graphs_names graph_nodes_names graph_execs_names words_names refuse_what_is_missing ; }
 
 /// Where a result goes.

@@ -41,6 +41,15 @@ exports! { ($) modules_names, initialised;
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) {
         out(function)?.set(handle(module::find(module.addr())?.function(text(name)?)?.handle))
     }
+    // No compiler makes texture and surface references any more, and no module that loads here has one.
+    cuModuleGetTexRef(_reference: *mut *mut c_void, module: CUmodule, name: *const c_char) { no_such(module, name) }
+    cuModuleGetSurfRef(_reference: *mut *mut c_void, module: CUmodule, name: *const c_char) { no_such(module, name) }
+    // Functions that host and device share: the device has none (attribute 129).
+    cuLibraryGetUnifiedFunction(_function: *mut *mut c_void, library: CUlibrary, name: *const c_char) {
+        text(name)?;
+        library::find(library.addr())?;
+        Err(CUDA_ERROR_NOT_FOUND)
+    }
     cuModuleGetGlobal_v2(address: *mut u64, size: *mut usize, module: CUmodule, name: *const c_char) {
         give_variable(address, size, module::find(module.addr())?.global(text(name)?)?)
     }
@@ -196,6 +205,15 @@ unsafe fn give_list<T>(list: *mut *mut T, count: u32, handles: impl Iterator<Ite
         unsafe { list.add(i).write(handle(number)) };
     }
     Ok(())
+}
+
+/// # Safety
+/// `name` is null or ends with a zero.
+unsafe fn no_such(module: CUmodule, name: *const c_char) -> Result {
+    // SAFETY: the caller vouches for it.
+    unsafe { text(name)? };
+    module::find(module.addr())?;
+    Err(CUDA_ERROR_NOT_FOUND)
 }
 
 type Arrays = (u32, *mut u32, *mut *mut c_void);

@@ -53,9 +53,10 @@ exports! { ($) streams_names, initialised;
         out(context)?.set(handle(context::stream(on(stream, default))?.0.handle))
     }
     cuStreamGetCtx_v2(stream: CUstream, context: *mut CUcontext, green: *mut CUgreenCtx) [cuStreamGetCtx_v2_ptsz, default] {
-        let (context, found) = (out(context)?, context::stream(on(stream, default))?.0.handle);
-        set_if_wanted(green, std::ptr::null_mut());
-        context.set(handle(found))
+        // For a stream of a green context the other one is the primary context.
+        let (context, found) = (out(context)?, context::stream(on(stream, default))?);
+        set_if_wanted(green, handle(found.1.green()));
+        context.set(handle(found.0.handle))
     }
     cuStreamGetDevice(stream: CUstream, device: *mut i32) [cuStreamGetDevice_ptsz, default] {
         out(device)?.set(context::stream(on(stream, default))?.0.device.ordinal)

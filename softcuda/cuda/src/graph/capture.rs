@@ -7,6 +7,7 @@
 
 use super::memory::GraphMemory;
 use super::node::{Content, Dependency, Edge};
+use super::plan::Plan;
 use super::{Graph, find as find_graph};
 use crate::context::Context;
 use crate::error::*;
@@ -441,6 +442,20 @@ pub fn set_dependencies(stream: &Stream, nodes: Vec<Dependency>, replace: bool) 
     }
     stream.capture.set(Some(tail));
     Ok(())
+}
+
+/// `cuGraphLaunch` in a stream: whether it was captured, as a child graph with what the executable graph does now.
+///
+/// # Errors
+/// 901; 900 for graphs that no child graph can be: those with memory or conditional nodes.
+pub fn launch(stream: &Stream, plan: &Plan) -> Result<bool> {
+    let Some(tail) = stream.capture.tail() else { return Ok(false) };
+    tail.capture.check()?;
+    let Ok(graph) = plan.graph() else {
+        tail.capture.invalidate();
+        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    };
+    add(stream, &tail, Content::Child(graph)).map(|()| true)
 }
 
 /// `cuMemAllocAsync` in a stream: the address, if the stream captures.

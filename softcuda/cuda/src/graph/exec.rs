@@ -111,17 +111,20 @@ pub fn upload(exec: usize, stream: usize) -> Result {
     context.fate.check()
 }
 
-/// `cuGraphLaunch`: as one piece of work of the stream.
+/// `cuGraphLaunch`: as one piece of work of the stream; in a stream that captures, as a child graph.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for memory of the graph that the launch before took and nobody gave back, no such stream,
-/// a stream that captures, the context's fatal error.
+/// what [`capture::launch`] says, the context's fatal error.
 pub fn launch(exec: usize, stream: usize) -> Result {
     let exec = find(exec)?;
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
-    capture::permit(&context, &stream)?;
     let mut state = exec.lock();
+    if capture::launch(&stream, &state.plan)? {
+        return Ok(());
+    }
+    capture::permit(&context, &stream)?;
     take_memory(&state.plan, exec.flags & AUTO_FREE != 0)?;
     if let Some(before) = state.last.take().filter(|record| !record.is_done()) {
         context.submit(&stream, Work::Event(before))?;

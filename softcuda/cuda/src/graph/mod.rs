@@ -156,7 +156,7 @@ impl Graph {
     }
 
     /// Takes the graph, and what is embedded in it, out of the tables; what is being launched keeps its parts.
-    fn forget(graph: &Arc<Graph>) {
+    pub fn forget(graph: &Arc<Graph>) {
         TABLES.graphs.remove(graph.handle);
         let (nodes, objects) = {
             let mut inner = graph.lock();

@@ -4,11 +4,12 @@
 use super::Graph;
 use super::conditional::{Condition, Way};
 use super::memory::GraphMemory;
-use super::node::{Content, Kind};
+use super::node::{Content, Dependency, Kind};
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::event::Record;
 use crate::op::Op;
+use crate::stream;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -106,6 +107,23 @@ impl Plan {
         })
     }
 
+    /// A graph that does what the plan does, to be part of a node. A step that is switched off is a node that does nothing.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` for memory and conditional nodes, as for a clone of a graph.
+    pub fn graph(&self) -> Result<Arc<Graph>> {
+        let graph = Graph::new(true);
+        let mut nodes = vec![0; self.steps.len()];
+        let made = self.order.iter().try_for_each(|place| {
+            let step = &self.steps[*place];
+            let before = step.before.iter().map(|place| Dependency::plain(nodes[*place])).collect();
+            nodes[*place] = graph.add(step.content()?, before)?;
+            Ok(())
+        });
+        made.inspect_err(|_| Graph::forget(&graph))?;
+        Ok(graph)
+    }
+
     /// Every memory action in order, bodies excepted (CUDA allows none there).
     pub fn memory(&self) -> Vec<(&Arc<GraphMemory>, bool)> {
         let mut all = Vec::new();
@@ -175,6 +193,18 @@ impl Plan {
 }
 
 impl Step {
+    fn content(&self) -> Result<Content> {
+        Ok(match &self.action {
+            _ if !self.enabled => Content::Empty,
+            Action::Do(op) => Content::Do(op.clone()),
+            Action::Nothing => Content::Empty,
+            Action::Child(plan) => Content::Child(plan.graph()?),
+            Action::Record(event) => Content::Record(*event),
+            Action::Wait(event) => Content::Wait(*event),
+            Action::Alloc(_) | Action::Free(_) | Action::Branch(..) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        })
+    }
+
     fn run(&self, marks: &Marks) -> Result {
         match &self.action {
             Action::Do(op) => op.run()?,
@@ -186,7 +216,7 @@ impl Step {
             }
             Action::Wait(_) => {
                 if let Some(record) = marks.awaited.get(&self.node) {
-                    record.wait();
+                    stream::wait_for(record);
                 }
             }
             Action::Branch(condition, way, bodies) => branch(condition, *way, bodies)?,

@@ -7,9 +7,9 @@ use crate::error::*;
 use softcuda_engine as engine;
 
 /// Blocks of a cluster that every device with clusters can hold.
-const PORTABLE: u64 = 8;
+pub const PORTABLE: u64 = 8;
 /// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`.
-const CLUSTER_LAUNCH: u32 = 120;
+pub const CLUSTER_LAUNCH: u32 = 120;
 
 /// Whether a grid falls into the clusters that the launch (zeros: it does not say) and the kernel ask for.
 ///

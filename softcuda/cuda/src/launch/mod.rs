@@ -1,7 +1,8 @@
 //! Launches: everything that can be wrong is found before the work is queued.
 
 mod attributes;
-mod clusters;
+pub mod clusters;
+pub mod legacy;
 mod parameters;
 
 pub use attributes::{Attributes, PRIORITY, Value};

@@ -371,6 +371,54 @@ api! {
     cuGraphRetainUserObject(H, H, u32, u32);
     cuDeviceGetGraphMemAttribute(i32, u32, *mut u64);
     cuMemAlloc();
+    cuDeviceGetDevResource(i32, *mut sys::CUdevResource, u32);
+    cuCtxGetDevResource(H, *mut sys::CUdevResource, u32);
+    cuGreenCtxGetDevResource(H, *mut sys::CUdevResource, u32);
+    cuStreamGetDevResource(H, *mut sys::CUdevResource, u32);
+    cuDevSmResourceSplitByCount(
+        *mut sys::CUdevResource, *mut u32, *const sys::CUdevResource, *mut sys::CUdevResource, u32, u32
+    );
+    cuDevSmResourceSplit(
+        *mut sys::CUdevResource, u32, *const sys::CUdevResource, *mut sys::CUdevResource, u32, *mut [u32; 16]
+    );
+    cuDevResourceGenerateDesc(*mut H, *const sys::CUdevResource, u32);
+    cuGreenCtxCreate(*mut H, H, i32, u32);
+    cuGreenCtxDestroy(H);
+    cuGreenCtxGetId(H, *mut u64);
+    cuGreenCtxStreamCreate(*mut H, H, u32, i32);
+    cuGreenCtxRecordEvent(H, H);
+    cuGreenCtxWaitEvent(H, H);
+    cuCtxFromGreenCtx(*mut H, H);
+    cuStreamGetGreenCtx(H, *mut H);
+    cuStreamGetCtx_v2(H, *mut H, *mut H);
+    cuStreamGetPriority(H, *mut i32);
+    cuStreamCreateWithPriority(*mut H, u32, i32);
+    cuCtxGetStreamPriorityRange(*mut i32, *mut i32);
+    cuCtxRecordEvent(H, H);
+    cuCtxWaitEvent(H, H);
+    cuCtxAttach(*mut H, u32);
+    cuCtxDetach(H);
+    cuCtxGetExecAffinity(*mut c_void, u32);
+    cuFuncSetBlockShape(H, i32, i32, i32);
+    cuFuncSetSharedSize(H, u32);
+    cuParamSetSize(H, u32);
+    cuParamSeti(H, i32, u32);
+    cuParamSetv(H, i32, *const c_void, u32);
+    cuLaunchGrid(H, i32, i32);
+    cuLaunchGridAsync(H, i32, i32, H);
+    cuOccupancyMaxActiveClusters(*mut i32, H, *const sys::CUlaunchConfig);
+    cuOccupancyMaxPotentialClusterSize(*mut i32, H, *const sys::CUlaunchConfig);
+    cuDeviceGetHostAtomicCapabilities(*mut u32, *const u32, u32, i32);
+    cuDeviceGetP2PAtomicCapabilities(*mut u32, *const u32, u32, i32, i32);
+    cuDeviceGetTexture1DLinearMaxWidth(*mut usize, u32, u32, i32);
+    cuDeviceRegisterAsyncNotification(i32, *const c_void, *mut c_void, *mut H);
+    cuDeviceUnregisterAsyncNotification(i32, H);
+    cuModuleGetTexRef(*mut H, H, *const c_char);
+    cuLibraryGetUnifiedFunction(*mut H, H, *const c_char);
+    cuMemcpyWithAttributesAsync(u64, u64, usize, *mut Order, H);
+    cuMemcpy3DWithAttributesAsync(*mut c_void, u64, H);
+    cuMemPrefetchBatchAsync(*mut u64, *mut usize, usize, *mut Location, *mut usize, usize, u64, H);
+    cuMemDiscardBatchAsync(*mut u64, *mut usize, usize, u64, H);
     cuLaunchKernelEx(*const sys::CUlaunchConfig, H, *mut *mut c_void, *mut *mut c_void);
 }
 
