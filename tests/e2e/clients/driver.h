@@ -20,7 +20,7 @@ template <class F> F* need(const char* name) {
 // cuda.h renames many functions by macros (cuMemAlloc is cuMemAlloc_v2): the name is taken after that.
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
-#define CALL(f) (*need<decltype(f)>(TEXT(f)))
+#define CALL(f) (*[] { static auto* found = need<decltype(f)>(TEXT(f)); return found; }())
 #define CK(x) do { CUresult r_ = (x); if (r_) { std::printf("FAIL line %d: %s -> %d\n", __LINE__, #x, (int)r_); std::exit(1); } } while (0)
 
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }

@@ -47,12 +47,11 @@ pub trait Board {
 }
 
 impl Progress {
-    /// Starts anew, for a new object in the same place. Its board word, if it has one, stays with the place.
+    /// Starts anew, for a new object in the same place. Its board word, if it has one, stays with the place. The counts go on:
+    /// a wait of another thread (for the whole context, say) that began before may end after this, and what it tells then
+    /// is of the object that was here, not of this one.
     pub fn reset(&self) {
-        self.posted.store(0, Relaxed);
-        self.done.store(0, Relaxed);
-        self.synchronised.store(0, Relaxed);
-        lock(&self.watch).covers = 0;
+        self.synchronised(self.posted());
     }
 
     /// Something is being posted.
@@ -193,6 +192,27 @@ mod tests {
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         worker.board.set(ERROR_BIT | 700);
         assert_eq!(progress.query(&worker), Err(crate::code::Code(700)));
+    }
+
+    #[test]
+    fn a_wait_for_an_object_that_was_in_this_place_says_nothing_of_the_new_one() {
+        let (progress, worker) = (Progress::default(), fake());
+        (0..5).for_each(|_| progress.post());
+        let seen = progress.posted();
+        assert_eq!(progress.query(&worker), Err(NOT_READY), "the old one is watched");
+        progress.reset();
+        assert_eq!(
+            (progress.is_synchronised(), progress.query(&worker)),
+            (true, Ok(())),
+            "nothing was posted"
+        );
+        progress.post();
+        progress.synchronised(seen);
+        worker.board.set(1);
+        assert!(!progress.is_synchronised());
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        worker.board.set(2);
+        assert_eq!(progress.query(&worker), Ok(()));
     }
 
     #[test]
