@@ -24,11 +24,23 @@ pub enum Status {
     TooNew = 2,
 }
 
+/// The driver version that this process is told.
+static TOLD: Told = Told(OnceLock::new());
+
 /// The session's driver version; before `cuInit` what the pool says to a version probe, and without an answer the
 /// newest that is known: `cuInit` will report why.
 pub fn driver() -> i32 {
-    static PROBED: OnceLock<i32> = OnceLock::new();
-    session::driver_version().unwrap_or_else(|| *PROBED.get_or_init(probe))
+    TOLD.version(session::driver_version, probe)
+}
+
+/// A version that was told once stays, also where a server answers at last after a probe that found none: CUDA's runtime
+/// keeps the version that it was told first, and takes a driver that tells it another for one that is not genuine.
+struct Told(OnceLock<i32>);
+
+impl Told {
+    fn version(&self, session: impl FnOnce() -> Option<i32>, probe: impl FnOnce() -> i32) -> i32 {
+        *self.0.get_or_init(|| session().unwrap_or_else(probe))
+    }
 }
 
 fn probe() -> i32 {
@@ -104,6 +116,17 @@ mod tests {
             }
         }
         assert!(asked > 3 * 685);
+    }
+
+    #[test]
+    fn what_was_told_first_stays() {
+        let never = || unreachable!("a session knows its version");
+        let told = Told(OnceLock::new());
+        assert_eq!(told.version(|| Some(12080), never), 12080);
+        assert_eq!(told.version(|| Some(12080), never), 12080);
+        let told = Told(OnceLock::new());
+        assert_eq!(told.version(|| None, || 13000), 13000);
+        assert_eq!(told.version(|| Some(12080), never), 13000);
     }
 
     #[test]
