@@ -12,23 +12,27 @@ import faulthandler
 import importlib
 import json
 import os
+import pathlib
 import re
 import sys
 import unittest
 
-out = open(sys.argv[1], "a", buffering=1)
-with open(sys.argv[2]) as f:
-    skip = set(f.read().split("\n"))
-faulthandler.enable()
+out = None
 
 
 def say(**line):
     out.write(json.dumps(line) + "\n")
 
 
-def last_line(text):
-    lines = [line for line in text.strip().split("\n") if line.strip()]
-    return lines[-1][:300] if lines else ""
+# Paths of this machine say nothing to a reader.
+ROOT = str(pathlib.Path(__file__).resolve().parent.parent.parent) + "/"
+
+
+def in_short(error):
+    """An exception's kind, and the first and the last line of what it says."""
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    text = " … ".join(dict.fromkeys(line[:200] for line in lines[:1] + lines[-1:]))
+    return f"{type(error).__name__}: {text}".replace(ROOT, "")
 
 
 class Result(unittest.TestResult):
@@ -54,7 +58,7 @@ class Result(unittest.TestResult):
         self.outcome = ("ok", "")
 
     def _bad(self, kind, test, err):
-        why = last_line(self._exc_info_to_string(err, test))
+        why = in_short(err[1])
         # A class's or module's set-up failed: that is no single test, and has no start line.
         if not isinstance(test, unittest.TestCase):
             say(id=str(test), result=kind, why=why)
@@ -82,16 +86,27 @@ def flatten(suite):
             yield item
 
 
-if os.environ.get("COMPAT_PRELUDE"):
-    importlib.import_module(os.environ["COMPAT_PRELUDE"])
-only = re.compile(os.environ.get("COMPAT_ONLY", ""))
-found = unittest.TestSuite()
-for name in sys.argv[3:]:
-    found.addTests(unittest.defaultTestLoader.loadTestsFromName(name))
-tests = [test for test in flatten(found) if test.id() not in skip and only.search(test.id())]
-say(count=len(tests))
-unittest.TestSuite(tests).run(Result())
-say(end=True)
-out.flush()
-# What a library does in its destructors is not what is tested here, and must not hang the run.
-os._exit(0)
+def main():
+    global out
+    out = open(sys.argv[1], "a", buffering=1)
+    with open(sys.argv[2]) as f:
+        skip = set(f.read().split("\n"))
+    faulthandler.enable()
+    if os.environ.get("COMPAT_PRELUDE"):
+        importlib.import_module(os.environ["COMPAT_PRELUDE"])
+    only = re.compile(os.environ.get("COMPAT_ONLY", ""))
+    found = unittest.TestSuite()
+    for name in sys.argv[3:]:
+        found.addTests(unittest.defaultTestLoader.loadTestsFromName(name))
+    tests = [test for test in flatten(found) if test.id() not in skip and only.search(test.id())]
+    say(count=len(tests))
+    unittest.TestSuite(tests).run(Result())
+    say(end=True)
+    out.flush()
+    # What a library does in its destructors is not what is tested here, and must not hang the run.
+    os._exit(0)
+
+
+# A test that starts processes by `spawn` imports this file anew in each of them.
+if __name__ == "__main__":
+    main()

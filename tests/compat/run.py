@@ -1,9 +1,10 @@
 """Runs the tests of CUDA software that real people use on softcuda, natively or through a pool, and counts.
 
-usage: run.py --road native|shm|tcp --suite NAME [--suite NAME ...] [--only TEXT] --results DIR
+usage: run.py --road native|shm|tcp --suite NAME [--suite NAME ...] [--only TEXT] [--resume] --results DIR
        run.py --table DIR            prints the markdown of docs/compatibility.md from the results
 
-Each test module runs in a process of its own (`child.py`). A test that takes longer than the limit, or in which the process
+A module's results are a file DIR/SUITE@ROAD/MODULE.json, written when the module has ended: a run that was stopped goes on
+with `--resume`, and a module that is run again replaces its own results only. Each test module runs in a process of its own (`child.py`). A test that takes longer than the limit, or in which the process
 dies, counts as failed, and the module goes on with the next test in a new process. Standard library only.
 """
 
@@ -22,18 +23,18 @@ ROOT = HERE.parent.parent
 RELEASE = ROOT / "target" / "release"
 PYTHON = ROOT / "target" / "compat-venv" / "bin" / "python"
 # Seconds for one test; a CPU is slower than the cards that these tests were written for.
-TEST_LIMIT = 120
+TEST_LIMIT = 300
 
 # Suite: (how its modules are found, its environment).
 SUITES = {
-    "numba": ("numba", {}),
+    # Some of its tests share memory with CuPy.
+    "numba": ("numba", {"CUPY_COMPILE_WITH_PTX": "1"}),
     "cupy": ("own:cupy_suite", {"CUPY_COMPILE_WITH_PTX": "1"}),
     # CuPy's own compiled sort and scan modules hold PTX for compute capability 12.0 only.
     "cupy-12.0": ("own:cupy_prebuilt_suite", {"CUPY_COMPILE_WITH_PTX": "1", "SOFTCUDA_DEVICES": str(HERE / "capability-12.0.toml")}),
     "nvrtc": ("own:nvrtc_suite", {}),
     # Only the tests that run on a CUDA device: Warp has them for the CPU as well.
     "warp": ("warp", {"COMPAT_PRELUDE": "warp_ptx", "COMPAT_ONLY": "_cuda_|^(?!.*_cpu$)"}),
-    # Triton has two compilers of NVIDIA's, by the architecture; which one for what changes with its version.
     # For compute capability 9.0 it writes `wgmma`, which softcuda refuses. It has two compilers of NVIDIA's, by the
     # architecture; which one for what changes with its version.
     "triton": ("own:triton_suite", {
@@ -162,8 +163,8 @@ def run_module(road, suite, module, limit):
 def table(folder):
     rows = collections.defaultdict(collections.Counter)
     failures = collections.defaultdict(lambda: collections.defaultdict(list))
-    for path in sorted(pathlib.Path(folder).glob("*.json")):
-        suite, road = path.stem.rsplit("@", 1)
+    for path in sorted(pathlib.Path(folder).glob("*@*/*.json")):
+        suite, road = path.parent.name.rsplit("@", 1)
         for line in json.loads(path.read_text()):
             rows[suite, road][line["result"]] += 1
             if line["result"] == "failed":
@@ -183,29 +184,34 @@ def main():
     parser.add_argument("--road", choices=["native", "shm", "tcp"], default="native")
     parser.add_argument("--suite", action="append", choices=sorted(SUITES))
     parser.add_argument("--only", default="", help="only modules whose name holds this text")
+    parser.add_argument("--resume", action="store_true", help="leave out the modules that have results already")
     parser.add_argument("--limit", type=int, default=TEST_LIMIT, help="seconds for one test")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "target" / "compat-results")
     parser.add_argument("--table", type=pathlib.Path)
     options = parser.parse_args()
     if options.table:
         return table(options.table)
-    options.results.mkdir(parents=True, exist_ok=True)
     failed = 0
     for suite in options.suite or sorted(SUITES):
-        lines = []
+        folder = options.results / f"{suite}@{options.road}"
+        folder.mkdir(parents=True, exist_ok=True)
         for module in modules(SUITES[suite][0]):
-            if options.only not in module:
+            results = folder / f"{module}.json"
+            if options.only not in module or (options.resume and results.exists()):
                 continue
-            new = run_module(options.road, suite, module, options.limit)
-            lines += new
-            count = collections.Counter(line["result"] for line in new)
-            print(f"{suite} {options.road} {module}: {count['ok']} passed, {count['failed']} failed, {count['skipped']} skipped", flush=True)
-            for line in new:
+            began = time.monotonic()
+            lines = run_module(options.road, suite, module, options.limit)
+            results.write_text(json.dumps(lines, indent=0))
+            count = collections.Counter(line["result"] for line in lines)
+            print(
+                f"{suite} {options.road} {module}: {count['ok']} passed, {count['failed']} failed, {count['skipped']} skipped,"
+                f" {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
+            for line in lines:
                 if line["result"] == "failed":
                     print(f"    {line['id']}: {line['why']}", flush=True)
-        failed += sum(line["result"] == "failed" for line in lines)
-        if not options.only:
-            (options.results / f"{suite}@{options.road}.json").write_text(json.dumps(lines, indent=0))
+            failed += count["failed"]
     return 1 if failed else 0
 
 
