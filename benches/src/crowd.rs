@@ -20,6 +20,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Memsets of one step.
 const STEP: u32 = 300;
 
+/// Bytes of a large copy in a session whose memory is measured.
+const LARGE: usize = 16 << 20;
+
 /// The arguments of `pool-bench crowd`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -95,20 +98,63 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let far = sixteen.iter().map(|steps| (*steps as f64 - mean).abs()).fold(0.0, f64::max) / mean;
     bars.push(Bar::at_most("16 clients, the farthest from their mean", far, 0.1, ratio));
 
-    let mut client = start(Road::Shm, "client-memory", &[])?;
-    client.go()?;
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let show = |mib: f64| format!("{mib:.1} MiB");
-    bars.push(Bar::at_most("client's memory beyond its rings", mib(client.number()?), 8.0, show));
-    let workers = memory::children(server.pid().context("a server of our own")?)?;
-    let beyond =
-        workers.iter().map(|pid| memory::beyond(*pid, &driver)).collect::<anyhow::Result<Vec<_>>>()?;
-    let most = beyond.into_iter().max().unwrap_or(0);
-    bars.push(Bar::at_most("a session's memory beyond the driver", mib(most), 32.0, show));
-    client.end()?;
+    bars.extend(memory_bars(&programs, &driver, &server)?);
 
     print!("\n{}", bars::table(&bars));
     Ok(())
+}
+
+/// The arguments of `pool-bench memory`.
+#[derive(clap::Args)]
+pub struct MemoryArguments {
+    /// The private server's driver
+    #[arg(long, value_name = "soft|null|LIBRARY", default_value = "null")]
+    driver: String,
+}
+
+/// Measures what a session takes in memory and prints it.
+///
+/// # Errors
+/// It takes more than it may.
+pub fn memory(arguments: &MemoryArguments) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let driver = programs.driver(&arguments.driver)?;
+    let server = Server::start(&programs, &driver, &[])?;
+    let bars = memory_bars(&programs, &driver, &server)?;
+    print!("{}", bars::table(&bars));
+    ensure!(bars.iter().all(Bar::passes), "a session takes more memory than it may");
+    Ok(())
+}
+
+/// What a session takes in the client and in its worker.
+fn memory_bars(programs: &Programs, driver: &Path, server: &Server) -> anyhow::Result<Vec<Bar>> {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let show = |mib: f64| format!("{mib:.1} MiB");
+    let mut bars = Vec::new();
+    for road in [Road::Shm, Road::Tcp] {
+        let name = road.name();
+        let mut client = Client::start(&mut programs.own_command(
+            road,
+            driver,
+            &server.address(road),
+            "client-memory",
+        )?)?;
+        client.go()?;
+        let own = client.number()?;
+        bars.push(Bar::at_most(&format!("client's memory beyond its rings, {name}"), mib(own), 8.0, show));
+        let mut most = 0;
+        for worker in memory::children(server.pid().context("a server of our own")?)? {
+            most = most.max(memory::beyond(worker, driver)?);
+        }
+        bars.push(Bar::at_most(
+            &format!("a session's memory beyond the driver, {name}"),
+            mib(most),
+            32.0,
+            show,
+        ));
+        client.end()?;
+    }
+    Ok(bars)
 }
 
 fn quantile(values: &mut [u64], at: f64) -> u64 {
@@ -237,14 +283,15 @@ pub fn client_work(library: &Path, seconds: u16) -> anyhow::Result<()> {
 /// Says how many bytes the client library has in this process, its rings left out.
 pub fn client_memory(library: &Path) -> anyhow::Result<()> {
     let cuda = Cuda::open(library)?;
+    let mut bytes = vec![1u8; LARGE];
     client(|| {
         let before = memory::own_anonymous()?;
         cuda.init()?;
         cuda.primary()?;
-        let (small, stream) = (cuda.alloc(4096)?, cuda.stream()?);
-        let mut word = [0u8; 4];
-        (0..STEP).try_for_each(|value| cuda.memset_async(small, value, stream))?;
-        cuda.dtoh(&mut word, small)?;
+        let (large, stream) = (cuda.alloc(LARGE)?, cuda.stream()?);
+        (0..STEP).try_for_each(|value| cuda.memset_async(large, value, stream))?;
+        cuda.htod(large, &bytes)?;
+        cuda.dtoh(&mut bytes, large)?;
         Ok(memory::own_anonymous()?.saturating_sub(before) + memory::own_library()?)
     })
 }

@@ -38,6 +38,8 @@ enum Action {
     Latency(latency::Arguments),
     /// Many clients: set-up of sessions, fairness, memory
     Crowd(crowd::Arguments),
+    /// What a session takes in memory, in the client and in its worker; fails when it is too much
+    Memory(crowd::MemoryArguments),
     /// The wall time of a program natively and through the pool
     Compare(compare::Arguments),
     /// Sets up a session when told, and says how long that took (`crowd` starts this)
@@ -54,7 +56,7 @@ enum Action {
         /// How long.
         seconds: u16,
     },
-    /// Sets up a session when told, and says what memory it takes (`crowd` starts this)
+    /// Sets up a session when told, and says what memory it takes (`memory` and `crowd` start this)
     #[command(hide = true)]
     ClientMemory {
         /// The library to load as the driver.
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
             raw::measure(transport, quick, connections).and_then(print_json)
         }
         Action::Crowd(arguments) => crowd::run(&arguments),
+        Action::Memory(arguments) => crowd::memory(&arguments),
         Action::Compare(arguments) => compare::run(&arguments),
         Action::ClientInit { library } => crowd::client_init(&library),
         Action::ClientWork { library, seconds } => crowd::client_work(&library, seconds),

@@ -5,12 +5,17 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod census;
 pub mod process;
+pub mod random;
 pub mod road;
 pub mod server;
+pub mod switches;
 
 pub use build::{Build, client, repository};
+pub use census::{Census, resident};
 pub use process::{Outcome, Running, is_running, run, within};
+pub use random::Random;
 pub use road::{Road, clean, preload_interposer};
 pub use server::Server;
 

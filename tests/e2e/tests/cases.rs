@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use gpupool_e2e::switches::{DISABLE, all};
 use gpupool_e2e::{Road, build, run};
 
 /// Runs a built case and expects its PASS line.
@@ -45,22 +46,19 @@ macro_rules! cases {
     };
 }
 
-/// Everything that can be switched off, switched off: the plain way must be right too.
-const DISABLED: [(&str, &str); 1] =
-    [("GPUPOOL_DISABLE", "board,local_sync,posted_copies,host_arena,post_alloc,direct_receive")];
-
+// Everything that can be switched off, switched off: the plain way must be right too.
 macro_rules! unoptimised {
     ($($name:ident)*) => {
         mod unoptimised {
             $(mod $name {
-                use super::super::{DISABLED, Road, passes_with};
+                use super::super::{DISABLE, Road, all, passes_with};
                 #[test]
                 fn shm() {
-                    passes_with("static13", stringify!($name), Road::Shm, &DISABLED);
+                    passes_with("static13", stringify!($name), Road::Shm, &[(DISABLE, &all())]);
                 }
                 #[test]
                 fn tcp() {
-                    passes_with("static13", stringify!($name), Road::Tcp, &DISABLED);
+                    passes_with("static13", stringify!($name), Road::Tcp, &[(DISABLE, &all())]);
                 }
             })*
         }

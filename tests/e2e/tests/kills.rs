@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use gpupool_e2e::{Road, Running, Server, client, is_running, within};
-use rustix::process::{Pid, Signal, kill_process};
+use gpupool_e2e::{Census, Random, Road, Running, Server, client, is_running, resident, within};
+use rustix::process::{Signal, kill_process};
 
 /// How long anything may take to notice that its peer is gone, on a busy machine.
 const NOTICED: Duration = Duration::from_secs(10);
@@ -13,39 +13,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What a daemon may keep for itself after many sessions: its allocator's own business.
 const GROWTH: u64 = 16 << 20;
 
-/// A sequence of numbers that look random (Knuth's MMIX constants) and are the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
-/// What a server holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Census {
-    workers: usize,
-    descriptors: usize,
-}
-
-fn census(server: &Server) -> Census {
-    let descriptors = format!("/proc/{}/fd", server.pid().as_raw_nonzero());
-    let count = std::fs::read_dir(descriptors).map_or(0, Iterator::count);
-    Census { workers: server.workers().len(), descriptors: count }
-}
-
-fn resident(pid: Pid) -> u64 {
-    let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).expect("statm");
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("resident pages");
-    pages * rustix::param::page_size() as u64
-}
+/// What clients are at when something is killed, as `hold` calls it.
+const WORK: [&str; 4] = ["small", "bulk", "host", "wait"];
 
 /// A client at work; `ready`: its session is there.
-fn start(server: &Server, road: Road, ready: bool) -> Running {
+fn start(server: &Server, road: Road, work: &str, ready: bool) -> Running {
     let mut command = server.command(road, client("hold"));
-    command.arg("60");
+    command.args(["60", work]);
     let mut client = Running::start(command);
     if ready {
         client.wait_for_line("READY ", LIMIT);
@@ -60,27 +34,29 @@ fn ends(client: Running, since: Instant) {
     assert!(since.elapsed() < NOTICED, "noticed after {:?}: {outcome:?}", since.elapsed());
 }
 
-/// The server comes to hold what it held before.
-fn settles(server: &Server, before: Census, round: u64) {
-    let deadline = Instant::now() + NOTICED;
-    let mut now = census(server);
-    while now != before {
-        let log = server.log();
-        assert!(Instant::now() < deadline, "round {round}: {now:?} instead of {before:?}; the log:\n{log}");
-        std::thread::sleep(Duration::from_millis(5));
-        now = census(server);
-    }
+/// Either side stands still for up to three seconds. A server that stands for so long is given up by its client, or is not.
+fn stop_for_a_while(server: &Server, client: &Running, random: &mut Random) {
+    let stopped = if random.below(2) == 0 { vec![client.pid()] } else { server.workers() };
+    let signal = |signal| {
+        for pid in &stopped {
+            // A worker that waits for a session may have ended.
+            let _ = kill_process(*pid, signal);
+        }
+    };
+    signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(random.below(3000)));
+    signal(Signal::CONT);
 }
 
 fn kill_again_and_again(times: u64) {
     let mut server = Server::start();
     // What a first session leaves for good is no leak.
-    drop(start(&server, Road::Shm, true));
+    drop(start(&server, Road::Shm, WORK[0], true));
     let mut random = Random(7);
     let settled = |server: &Server| {
-        let (mut last, mut since) = (census(server), Instant::now());
+        let (mut last, mut since) = (Census::of(server), Instant::now());
         within(LIMIT, "one warm worker waits, and nothing changes", || {
-            let now = census(server);
+            let now = Census::of(server);
             if now != last || now.workers != 1 {
                 (last, since) = (now, Instant::now());
             }
@@ -91,22 +67,26 @@ fn kill_again_and_again(times: u64) {
     let mut before = (settled(&server), resident(server.pid()));
     for round in 0..times {
         let road = Road::POOL[random.below(2) as usize];
+        let work = WORK[random.below(WORK.len() as u64) as usize];
         let pause = Duration::from_micros(random.below(30_000));
         match random.below(10) {
             0 => {
-                let client = start(&server, road, true);
+                let client = start(&server, road, work, true);
                 std::thread::sleep(pause);
                 let workers = server.workers();
                 kill_process(server.pid(), Signal::KILL).expect("the daemon is there");
                 ends(client, Instant::now());
                 within(NOTICED, "the daemon's workers ended", || !workers.iter().any(|w| is_running(*w)));
                 server = Server::start();
-                drop(start(&server, Road::Shm, true));
+                drop(start(&server, Road::Shm, WORK[0], true));
                 before = (settled(&server), resident(server.pid()));
             }
             1..=4 => {
-                let client = start(&server, road, true);
+                let client = start(&server, road, work, true);
                 std::thread::sleep(pause);
+                if random.below(8) == 0 {
+                    stop_for_a_while(&server, &client, &mut random);
+                }
                 for worker in server.workers() {
                     // One that waits may have ended by itself.
                     let _ = kill_process(worker, Signal::KILL);
@@ -115,14 +95,14 @@ fn kill_again_and_again(times: u64) {
             }
             _ => {
                 // Anywhere between its start and its work.
-                let client = start(&server, road, random.below(2) == 0);
+                let client = start(&server, road, work, random.below(2) == 0);
                 std::thread::sleep(pause);
                 client.signal(Signal::KILL);
                 drop(client);
             }
         }
         if round % 8 == 7 || round + 1 == times {
-            settles(&server, before.0, round);
+            before.0.returns(&server, NOTICED, &format!("after round {round}"));
         }
     }
     let grown = resident(server.pid()).saturating_sub(before.1);
