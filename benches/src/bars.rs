@@ -54,6 +54,15 @@ pub fn ratio(ratio: f64) -> String {
     format!("{ratio:.2}")
 }
 
+/// What is answered without the pool, and the calls that it makes.
+const LOCAL: [(Measure, u32); 5] = [
+    (Measure::CtxGetCurrent, 1),
+    (Measure::DeviceGet, 1),
+    (Measure::DeviceAttribute, 1),
+    (Measure::CtxPushPop, 2),
+    (Measure::ProcAddress, 1),
+];
+
 /// The bars of calls, steps and copies.
 pub fn of_report(report: &Report) -> Vec<Bar> {
     let find = |variant: &str, measure: Measure| -> Option<&Times> {
@@ -84,6 +93,10 @@ pub fn of_report(report: &Report) -> Vec<Bar> {
         p50("tcp", Measure::SyncDtoh4),
         raw("raw tcp").map(|t| 1.15 * t),
     );
+    for (measure, calls) in LOCAL {
+        let what = format!("{}, local, {calls} × 50 ns", measure.title());
+        times(&what, p50("shm", measure), Some(50.0 * f64::from(calls)));
+    }
     times("step, tcp: 2 × raw + 100 µs", p50("tcp", Measure::Step300), raw("raw tcp").map(|t| 2.0 * t + 1e5));
     for (measure, name, part) in [
         (Measure::HtodPinned, "HtoD pinned", 0.9),

@@ -2,20 +2,9 @@
 
 use std::path::Path;
 
-use crate::cuda::Cuda;
+use crate::cuda::{Cuda, EMPTY_KERNEL};
 use crate::measure::{Effort, times};
 use crate::report::{COPY_BYTES, Measure, Run};
-
-/// An empty kernel of four parameters.
-const EMPTY_KERNEL: &str = "\
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry empty(.param .u64 a, .param .u64 b, .param .u32 c, .param .u32 d)
-{
-    ret;
-}
-";
 
 /// Calls of one sample of a measure whose single call is shorter than reading the clock.
 const BATCH: u64 = 100;
@@ -72,6 +61,21 @@ pub fn measure(library: &Path, quick: bool) -> anyhow::Result<Run> {
     let mut step = [0u8; 4];
     let whole_step = || memsets(300).and_then(|()| cuda.dtoh(&mut step, small));
     put(Measure::Step300, times(effort, 1, whole_step, synchronize)?);
+
+    let context = cuda.current()?;
+    let mut local = |measure, call: &dyn Fn() -> anyhow::Result<()>| {
+        // A driver need not have all of them; then its place in the table stays empty.
+        if call().is_err() {
+            return anyhow::Ok(());
+        }
+        let calls = || (0..BATCH).try_for_each(|_| call());
+        times(effort, BATCH, calls, nothing).map(|times| put(measure, times))
+    };
+    local(Measure::CtxGetCurrent, &|| cuda.current().map(drop))?;
+    local(Measure::DeviceGet, &|| cuda.device())?;
+    local(Measure::DeviceAttribute, &|| cuda.attribute())?;
+    local(Measure::CtxPushPop, &|| cuda.push_and_pop(context))?;
+    local(Measure::ProcAddress, &|| cuda.proc_address())?;
 
     let effort = Effort::copies(quick);
     let large = cuda.alloc(COPY_BYTES)?;

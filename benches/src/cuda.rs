@@ -45,6 +45,11 @@ functions! {
     device_name = "cuDeviceGetName": fn(*mut c_char, c_int, c_int);
     primary_retain = "cuDevicePrimaryCtxRetain": fn(*mut Handle, c_int);
     set_current = "cuCtxSetCurrent": fn(Handle);
+    get_current = "cuCtxGetCurrent": fn(*mut Handle);
+    push_current = "cuCtxPushCurrent_v2": fn(Handle);
+    pop_current = "cuCtxPopCurrent_v2": fn(*mut Handle);
+    attribute = "cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int);
+    proc_address = "cuGetProcAddress_v2": fn(*const c_char, *mut Handle, c_int, u64, *mut c_uint);
     synchronize = "cuCtxSynchronize": fn();
     stream_create = "cuStreamCreate": fn(*mut Handle, c_uint);
     mem_alloc = "cuMemAlloc_v2": fn(*mut u64, usize);
@@ -58,6 +63,17 @@ functions! {
     launch = "cuLaunchKernel": fn(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
 }
 
+/// PTX of `empty`, a kernel `(u64, u64, u32, u32)` that does nothing.
+pub const EMPTY_KERNEL: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry empty(.param .u64 a, .param .u64 b, .param .u32 c, .param .u32 d)
+{
+    ret;
+}
+";
+
 /// A loaded driver with the first device's primary context current in the thread that made it.
 pub struct Cuda {
     functions: Functions,
@@ -69,6 +85,10 @@ pub struct DeviceBuffer {
     address: u64,
     bytes: usize,
 }
+
+/// A context that is current.
+#[derive(Clone, Copy)]
+pub struct Current(Handle);
 
 /// A stream.
 #[derive(Clone, Copy)]
@@ -164,6 +184,47 @@ impl Cuda {
         // SAFETY: the out pointer is valid; 1 is CU_STREAM_NON_BLOCKING.
         self.check("cuStreamCreate", unsafe { (self.functions.stream_create)(&mut stream, 1) })?;
         Ok(Stream(stream))
+    }
+
+    /// `cuDeviceGet`.
+    pub fn device(&self) -> anyhow::Result<()> {
+        let mut device = 0;
+        // SAFETY: the out pointer is valid.
+        self.check("cuDeviceGet", unsafe { (self.functions.device_get)(&mut device, 0) })
+    }
+
+    /// `cuDeviceGetAttribute` of the number of multiprocessors.
+    pub fn attribute(&self) -> anyhow::Result<()> {
+        let mut value = 0;
+        // SAFETY: the out pointer is valid; 16 is CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.
+        self.check("cuDeviceGetAttribute", unsafe { (self.functions.attribute)(&mut value, 16, 0) })
+    }
+
+    /// `cuCtxGetCurrent`.
+    pub fn current(&self) -> anyhow::Result<Current> {
+        let mut context = null_mut();
+        // SAFETY: the out pointer is valid.
+        self.check("cuCtxGetCurrent", unsafe { (self.functions.get_current)(&mut context) })?;
+        Ok(Current(context))
+    }
+
+    /// `cuCtxPushCurrent`, and `cuCtxPopCurrent`.
+    pub fn push_and_pop(&self, context: Current) -> anyhow::Result<()> {
+        let mut popped = null_mut();
+        // SAFETY: a context of the driver's, and a valid out pointer.
+        unsafe {
+            self.check("cuCtxPushCurrent", (self.functions.push_current)(context.0))?;
+            self.check("cuCtxPopCurrent", (self.functions.pop_current)(&mut popped))
+        }
+    }
+
+    /// `cuGetProcAddress` of `cuMemFree`, as CUDA 12.0 asks for it.
+    pub fn proc_address(&self) -> anyhow::Result<()> {
+        let (mut function, mut found) = (null_mut(), 0);
+        // SAFETY: the name ends with 0, and both out pointers are valid.
+        self.check("cuGetProcAddress", unsafe {
+            (self.functions.proc_address)(c"cuMemFree".as_ptr(), &mut function, 12000, 0, &mut found)
+        })
     }
 
     /// `cuMemGetInfo`.

@@ -41,10 +41,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Beside this program.
+    /// Beside this program. Cargo puts its benchmarks into a folder of their own below the programs.
     pub fn find() -> anyhow::Result<Programs> {
         let own = std::env::current_exe().context("cannot tell where pool-bench itself lies")?;
-        let directory = own.parent().context("pool-bench has no directory")?.to_path_buf();
+        let folder = own.parent().context("pool-bench has no directory")?;
+        let directory = if folder.ends_with("deps") { folder.join("..") } else { folder.to_path_buf() };
         Ok(Programs { own, directory })
     }
 

@@ -22,6 +22,16 @@ pub enum Measure {
     Launch,
     /// 300 `cuMemsetD32Async` and one `cuMemcpyDtoH` of 4 bytes.
     Step300,
+    /// `cuCtxGetCurrent`, per call of a batch of 100, as the other local calls.
+    CtxGetCurrent,
+    /// `cuDeviceGet`.
+    DeviceGet,
+    /// `cuDeviceGetAttribute`.
+    DeviceAttribute,
+    /// `cuCtxPushCurrent` and `cuCtxPopCurrent`: two calls.
+    CtxPushPop,
+    /// `cuGetProcAddress`.
+    ProcAddress,
     /// 64 MiB to the device from pageable memory.
     HtodPageable,
     /// 64 MiB from the device to pageable memory.
@@ -46,6 +56,11 @@ impl Measure {
             Measure::MemsetAsync => "async memset, per call",
             Measure::Launch => "launch, 4 parameters, per call",
             Measure::Step300 => "step: 300 async memsets + 1 DtoH",
+            Measure::CtxGetCurrent => "cuCtxGetCurrent",
+            Measure::DeviceGet => "cuDeviceGet",
+            Measure::DeviceAttribute => "cuDeviceGetAttribute",
+            Measure::CtxPushPop => "cuCtxPushCurrent + cuCtxPopCurrent",
+            Measure::ProcAddress => "cuGetProcAddress",
             Measure::HtodPageable => "HtoD 64 MiB, pageable",
             Measure::DtohPageable => "DtoH 64 MiB, pageable",
             Measure::HtodPinned => "HtoD 64 MiB, pinned",

@@ -215,8 +215,8 @@ impl StreamArg {
         self.wire < 2
     }
 
-    /// What a synchronise of it waits for.
-    fn awaited(self) -> Option<&'static Progress> {
+    /// What a synchronise of it waits for. None of a thread's own stream.
+    pub fn awaited(self) -> Option<&'static Progress> {
         if self.is_legacy() { self.shared } else { self.object.map(|object| &object.progress) }
     }
 

@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUuuid};
 use gpupool_protocol::api::kinds::{self, Bits, DevicePtr, Elements, OptOut, Out, Pitch, Within, plane, row};
@@ -141,6 +143,14 @@ macro_rules! functions {
     };
 }
 
+/// The address of a function.
+struct Address(*const c_void);
+
+// SAFETY: nothing is read or written through it here.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
 /// Addresses that are shared between threads.
 struct Addresses(&'static [(&'static str, *const c_void)]);
 
@@ -150,10 +160,14 @@ unsafe impl Sync for Addresses {}
 static HAND: Addresses = Addresses(gpupool_protocol::for_each_hand_symbol!(functions));
 static AUTO: Addresses = Addresses(gpupool_protocol::for_each_auto_symbol!(functions));
 
-/// The address of an exported symbol that does something.
+/// The address of an exported symbol that does something. Programs ask for hundreds.
 pub fn address(symbol: &str) -> Option<*const c_void> {
-    let of = |addresses: &Addresses| addresses.0.iter().find(|(name, _)| *name == symbol).map(|(_, at)| *at);
-    of(&HAND).or_else(|| of(&AUTO))
+    static BY_NAME: OnceLock<HashMap<&str, Address>> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| {
+        let all = HAND.0.iter().chain(AUTO.0);
+        all.map(|(name, at)| (*name, Address(*at))).collect()
+    });
+    by_name.get(symbol).map(|address| address.0)
 }
 
 macro_rules! refused {

@@ -16,7 +16,8 @@ const END: usize = 0;
 const BUFFER: usize = 1;
 const SIZE: usize = 2;
 
-/// The parameters of one launch, each where a pointer of the program's says. None of the pointers is null.
+/// The parameters of one launch, each where a pointer of the program's says. A pointer that is null is seen when the record
+/// is written, which then is none: CUDA_ERROR_INVALID_VALUE.
 #[derive(Clone, Copy)]
 pub struct Parameters<'a> {
     kernel: &'a Kernel,
@@ -41,7 +42,10 @@ impl Parameters<'_> {
             }
             for (at, (offset, size)) in kernel.params.iter().enumerate() {
                 let parameter = pointers.at(at);
-                if *size == 8 {
+                if parameter.is_null() {
+                    cold_path();
+                    block.lacks();
+                } else if *size == 8 {
                     block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 8]>()).at(0));
                 } else {
                     block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 4]>()).at(0));
@@ -57,6 +61,10 @@ impl Parameters<'_> {
     fn put_any<'w>(self, mut block: Block<'w>) -> Block<'w> {
         for (at, (offset, size)) in self.kernel.params.iter().enumerate() {
             let address = self.pointers.at(at).expose_provenance() as u64;
+            if address == 0 {
+                block.lacks();
+                continue;
+            }
             block.put(*offset as usize, host::bytes(address, *size as usize));
         }
         block
@@ -66,14 +74,8 @@ impl Parameters<'_> {
 /// The parameter block, from an array of pointers to the parameters. Else CUDA_ERROR_INVALID_VALUE.
 #[inline(always)]
 pub fn gathered(kernel: &Kernel, pointers: Ptr<*mut c_void>) -> Answer<Bytes<'_>> {
-    let count = kernel.params.len();
-    // An array that is needed, and what stands in it, must be there.
-    if count > 0 {
-        ensure(!pointers.is_null(), INVALID_VALUE)?;
-        for at in 0..count {
-            ensure(!pointers.at(at).is_null(), INVALID_VALUE)?;
-        }
-    }
+    // An array that is needed must be there; what stands in it is looked at when it is needed.
+    ensure(!pointers.is_null() || kernel.params.is_empty(), INVALID_VALUE)?;
     Ok(Bytes::Parameters(Parameters { kernel, pointers }))
 }
 
@@ -128,6 +130,8 @@ mod tests {
         let mut writer = Writer::over(&mut record);
         <Vec<u8> as Lend>::put(&bytes, &mut writer);
         assert_eq!(writer.left(), 0);
+        // The record of such a launch is none: the link answers as for one that does not fit.
+        ensure(writer.finish(), INVALID_VALUE)?;
         let (length, rest) = record.split_first_chunk::<8>().unwrap();
         let length = u64::from_le_bytes(*length) as usize;
         assert!(rest[length..].iter().all(|byte| *byte == 0), "padding is zeroed");

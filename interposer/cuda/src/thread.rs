@@ -1,31 +1,18 @@
 //! What CUDA keeps for each thread: the stack of current contexts; and what the wire keeps: the thread's lane.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::code::{Answer, NOT_PERMITTED, ensure};
+use own::Own;
 
-/// Values without destructors: they are there as long as the thread runs any code, also in the destructors of others.
-struct Thread {
-    lane: Cell<u32>,
-    context: Cell<u64>,
-    /// The contexts below the current one. Cleared at the thread's end by [`End`].
-    below: ManuallyDrop<RefCell<Vec<u64>>>,
-    in_callback: Cell<bool>,
-    capture_mode: Cell<u32>,
-}
+mod own;
 
 thread_local! {
-    static THREAD: Thread = const {
-        Thread {
-            lane: Cell::new(0),
-            context: Cell::new(0),
-            below: ManuallyDrop::new(RefCell::new(Vec::new())),
-            in_callback: Cell::new(false),
-            capture_mode: Cell::new(0),
-        }
-    };
+    /// The contexts below the current one. Without a destructor: it is there as long as the thread runs any code, also in
+    /// the destructors of others. Cleared at the thread's end by [`End`].
+    static BELOW: ManuallyDrop<RefCell<Vec<u64>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
     /// Tells the worker when the thread ends.
     static END: End = const { End };
 }
@@ -34,10 +21,8 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let lane = THREAD.with(|t| {
-            *t.below.borrow_mut() = Vec::new();
-            t.lane.replace(0)
-        });
+        BELOW.with(|below| *below.borrow_mut() = Vec::new());
+        let lane = own::with(|t| t.lane.replace(0));
         if lane != 0 {
             crate::session::lane_ended(lane);
         }
@@ -47,14 +32,14 @@ impl Drop for End {
 /// The calling thread's lane; the first question gives it one.
 #[inline]
 pub fn lane() -> u32 {
-    THREAD.with(|t| match t.lane.get() {
+    own::with(|t| match t.lane.get() {
         0 => new_lane(t),
         lane => lane,
     })
 }
 
 #[cold]
-fn new_lane(thread: &Thread) -> u32 {
+fn new_lane(thread: &Own) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let lane = NEXT.fetch_add(1, Relaxed).max(1);
     thread.lane.set(lane);
@@ -66,12 +51,12 @@ fn new_lane(thread: &Thread) -> u32 {
 /// The current context's handle, 0 if there is none.
 #[inline]
 pub fn context() -> u64 {
-    THREAD.with(|t| t.context.get())
+    own::with(|t| t.context.get())
 }
 
 /// Replaces the top of the stack. 0 takes the top away (as cuCtxSetCurrent(NULL) does).
 pub fn set_context(context: u64) {
-    THREAD.with(|t| match context {
+    own::with(|t| match context {
         0 => drop(pop(t)),
         _ => t.context.set(context),
     });
@@ -79,9 +64,9 @@ pub fn set_context(context: u64) {
 
 /// Puts a context on top.
 pub fn push_context(context: u64) {
-    THREAD.with(|t| {
+    own::with(|t| {
         if t.context.get() != 0 {
-            t.below.borrow_mut().push(t.context.get());
+            BELOW.with(|below| below.borrow_mut().push(t.context.get()));
         }
         t.context.set(context);
     });
@@ -89,11 +74,11 @@ pub fn push_context(context: u64) {
 
 /// Takes the top away; `None` if the stack was empty.
 pub fn pop_context() -> Option<u64> {
-    THREAD.with(pop)
+    own::with(pop)
 }
 
-fn pop(thread: &Thread) -> Option<u64> {
-    let below = thread.below.borrow_mut().pop().unwrap_or(0);
+fn pop(thread: &Own) -> Option<u64> {
+    let below = BELOW.with(|below| below.borrow_mut().pop().unwrap_or(0));
     match thread.context.replace(below) {
         0 => None,
         top => Some(top),
@@ -104,8 +89,8 @@ fn pop(thread: &Thread) -> Option<u64> {
 /// function.
 #[inline(always)]
 pub fn enter() -> Answer<(u32, u64)> {
-    THREAD.with(|t| {
-        ensure(!t.in_callback.get(), NOT_PERMITTED)?;
+    own::with(|t| {
+        ensure(t.in_callback.get() == 0, NOT_PERMITTED)?;
         let lane = match t.lane.get() {
             0 => new_lane(t),
             lane => lane,
@@ -116,12 +101,12 @@ pub fn enter() -> Answer<(u32, u64)> {
 
 /// Says that the thread runs host functions, or has stopped to.
 pub fn set_in_callback(inside: bool) {
-    THREAD.with(|t| t.in_callback.set(inside));
+    own::with(|t| t.in_callback.set(u64::from(inside)));
 }
 
 /// Sets the thread's capture mode, and gives the one before.
 pub fn exchange_capture_mode(mode: u32) -> u32 {
-    THREAD.with(|t| t.capture_mode.replace(mode))
+    own::with(|t| t.capture_mode.replace(mode))
 }
 
 #[cfg(test)]

@@ -156,6 +156,12 @@ pub struct Block<'w> {
 }
 
 impl Block<'_> {
+    /// There is no such piece: the record is overrun, as if the piece did not fit.
+    #[cold]
+    pub fn lacks(&mut self) {
+        self.overrun = true;
+    }
+
     /// As [`Block::put`], for pieces of few bytes, whose number the compiler knows.
     #[inline(always)]
     pub fn put_array<const N: usize>(&mut self, offset: u32, piece: [u8; N]) {

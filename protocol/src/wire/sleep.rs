@@ -191,6 +191,36 @@ mod tests {
         });
     }
 
+    /// As the worker's end breaks a link: it may not change the bell on which its own thread sleeps, which is the client's
+    /// to write. So it wakes until the sleeper has noticed.
+    #[test]
+    fn a_break_reaches_a_sleeper_whose_bell_stays_as_it_is() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let line = Line::new();
+            let breaker = {
+                let line = line.clone();
+                loom::thread::spawn(move || {
+                    line.news.store(1, Ordering::Release);
+                    Model::fence();
+                    while naps(line.sleepers.load(Ordering::Acquire)) {
+                        line.futex.wake();
+                        loom::thread::yield_now();
+                    }
+                })
+            };
+            let broken = || line.news.load(Ordering::Acquire) == 1;
+            while !nap_unless::<Model>(
+                &line.sleepers,
+                || line.bell.load(Ordering::Acquire),
+                &broken,
+                |seen| line.futex.wait(&line.bell, seen),
+            ) {}
+            breaker.join().unwrap();
+        });
+    }
+
     #[test]
     fn two_sleepers_on_one_bell_both_wake() {
         let mut model = loom::model::Builder::new();

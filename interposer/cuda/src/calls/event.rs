@@ -75,6 +75,9 @@ pub fn cuEventRecordWithFlags(cx: Cx, event: Handle, hstream: Raw<kinds::Stream>
     send::event_record(cx, event.0, stream, flags)?;
     // Counted when it is sent: another thread's wait that covers this count then comes after the record.
     object.progress.post();
+    if cx.session.uses.board {
+        object.progress.watch_polled(&OnBoard(cx, event.0))?;
+    }
     Ok(())
 }
 

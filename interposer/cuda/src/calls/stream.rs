@@ -119,9 +119,14 @@ impl Board for OnBoard {
 
 pub fn cuStreamQuery(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
-    match stream.object {
-        Some(object) if cx.session.uses.board => object.progress.query(&OnBoard(cx, stream)),
-        _ => send::stream_query(cx, stream.quiet()),
+    let board = OnBoard(cx, stream);
+    match (stream.object, stream.awaited()) {
+        _ if !cx.session.uses.board => board.ask(),
+        (Some(object), _) => object.progress.query(&board),
+        // The watch would be an event in the legacy stream, which other streams wait for.
+        (None, Some(progress)) => progress.query_unwatched(&board),
+        // A thread's own stream.
+        (None, None) => board.ask(),
     }
 }
 

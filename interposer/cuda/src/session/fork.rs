@@ -4,10 +4,10 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
-use super::{PHASE, Phase};
+use super::{Phase, leave_for};
 
 const NONE: RawFd = -1;
 
@@ -66,7 +66,7 @@ pub fn watch() {
 
 /// Only what is allowed between `fork` and `exec`: plain stores and system calls.
 extern "C" fn in_child() {
-    PHASE.store(Phase::Child as u8, Release);
+    leave_for(Phase::Child);
     for place in &DESCRIPTORS {
         let ours = place.is_same();
         let fd = place.fd.swap(NONE, Relaxed);
@@ -96,7 +96,7 @@ mod tests {
         in_child();
         // SAFETY: as above.
         assert_ne!(unsafe { libc::fcntl(session, libc::F_GETFD) }, -1, "the program's file was closed");
-        PHASE.store(Phase::Fresh as u8, Release);
+        leave_for(Phase::Fresh);
         // SAFETY: as above.
         unsafe { libc::close(session) };
         assert!(!is_ours(session));

@@ -28,7 +28,7 @@ use crate::log::say;
 use crate::output::Output;
 use crate::state::arena::Arena;
 use crate::state::memory::Memory;
-use crate::state::objects::{Context, Event, Function, Library, Module, Pool, Stream, lock};
+use crate::state::objects::{Context, Event, Function, Known, Library, Module, Pool, Stream, lock};
 use crate::state::order::Unordered;
 use crate::state::pinned::Pinned;
 use crate::state::table::Table;
@@ -52,6 +52,14 @@ enum Phase {
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
 static SESSION: OnceLock<Session> = OnceLock::new();
+/// The session while it is [`Phase::Live`]: what every call asks for first, in one word.
+static LIVE: Known<Session> = Known::none();
+
+/// The process is from now on something else than one with a live session. Async-signal-safe.
+fn leave_for(phase: Phase) {
+    LIVE.clear();
+    PHASE.store(phase as u8, Release);
+}
 
 /// Everything that belongs to the session.
 pub struct Session {
@@ -102,12 +110,11 @@ pub struct Session {
 /// when the process is ending, and one code for ever when the session is broken.
 #[inline(always)]
 pub fn live() -> Answer<&'static Session> {
-    let phase = PHASE.load(Acquire);
-    match SESSION.get() {
-        Some(session) if phase == Phase::Live as u8 => Ok(session),
-        _ => {
+    match LIVE.get() {
+        Some(session) => Ok(session),
+        None => {
             cold_path();
-            Err(refusal(phase))
+            Err(refusal(PHASE.load(Acquire)))
         }
     }
 }
@@ -145,6 +152,7 @@ pub fn init() -> Answer {
 fn establish(session: Session) -> &'static Session {
     let session = SESSION.get_or_init(|| session);
     PHASE.store(Phase::Live as u8, Release);
+    LIVE.set(session);
     session
 }
 
@@ -167,7 +175,7 @@ pub fn lane_ended(lane: u32) {
 
 /// The process begins to end: no call does anything any more.
 extern "C" fn at_exit() {
-    PHASE.store(Phase::Exiting as u8, Release);
+    leave_for(Phase::Exiting);
 }
 
 impl Session {
@@ -214,6 +222,7 @@ impl Session {
     pub fn end(&self, reason: &str) {
         let (live, broken) = (Phase::Live as u8, Phase::Broken as u8);
         if PHASE.compare_exchange(live, broken, Release, Relaxed).is_ok() {
+            LIVE.clear();
             say!(Error, "the session is broken: {reason}; every CUDA call fails from now on");
         }
         // Also when the process is ending: a destructor of the program's may join a thread that waits here.

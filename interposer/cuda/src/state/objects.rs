@@ -133,7 +133,19 @@ pub struct Known<T: 'static>(AtomicPtr<T>);
 
 impl<T> Default for Known<T> {
     fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl<T> Known<T> {
+    /// Points at nothing.
+    pub const fn none() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Points at nothing from now on. Async-signal-safe.
+    pub fn clear(&self) {
+        self.0.store(std::ptr::null_mut(), Release);
     }
 }
 
@@ -145,7 +157,7 @@ impl<T: Sync> Known<T> {
 
     /// What it points at, if it was ever set.
     #[allow(unsafe_code)]
-    #[inline]
+    #[inline(always)]
     pub fn get(&self) -> Option<&'static T> {
         // SAFETY: null or from `set`: a shared reference, valid for ever.
         unsafe { self.0.load(Acquire).as_ref() }

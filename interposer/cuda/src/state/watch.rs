@@ -125,6 +125,36 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// As [`Progress::query`], where nothing can be watched: asks the worker unless all is known to be done.
+    pub fn query_unwatched(&self, board: &impl Board) -> Answer {
+        let posted = self.posted();
+        if self.done.load(Acquire) < posted {
+            board.ask()?;
+            self.is_done(posted);
+        }
+        Ok(())
+    }
+
+    /// Something was just posted to an object that the program polls: has it watched at once, so that no query asks the worker.
+    /// Does nothing for one that was never found unfinished.
+    pub fn watch_polled(&self, board: &impl Board) -> Answer {
+        let mut watch = lock(&self.watch);
+        if watch.word == 0 {
+            return Ok(());
+        }
+        let posted = self.posted();
+        // After an error on the word a query looks for another one.
+        if watch.covers >= posted || board.read(watch.word - 1)? & ERROR_BIT != 0 {
+            return Ok(());
+        }
+        watch.value += 1;
+        board.watch(watch.word - 1, watch.value)?;
+        watch.covers = posted;
+        Ok(())
+    }
+}
+
 /// A board word that no object has.
 fn free_word() -> Option<u32> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -182,6 +212,53 @@ mod tests {
         assert_eq!(progress.query(&worker), Err(NOT_READY), "the old watch says nothing of new work");
         assert_eq!(*worker.watched.borrow(), [1, 2]);
         worker.board.set(2);
+        assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 2));
+    }
+
+    #[test]
+    fn what_is_polled_is_watched_when_it_is_posted_and_never_asked_about_again() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        progress.watch_polled(&worker).unwrap();
+        assert!(worker.watched.borrow().is_empty(), "nobody has polled it yet");
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        for round in 2..5u64 {
+            worker.board.set(round - 1);
+            progress.post();
+            progress.watch_polled(&worker).unwrap();
+            assert_eq!(worker.watched.borrow().last(), Some(&round));
+            assert_eq!(progress.query(&worker), Err(NOT_READY));
+            worker.board.set(round);
+            assert_eq!(progress.query(&worker), Ok(()));
+        }
+        assert_eq!(worker.asked.get(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_watched_is_asked_about_until_it_is_done() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        assert_eq!(progress.query_unwatched(&worker), Err(NOT_READY));
+        worker.answer.set(Ok(()));
+        for _ in 0..3 {
+            assert_eq!(progress.query_unwatched(&worker), Ok(()));
+        }
+        assert_eq!((worker.asked.get(), worker.watched.borrow().len()), (2, 0));
+        progress.post();
+        worker.answer.set(Err(NOT_READY));
+        assert_eq!(progress.query_unwatched(&worker), Err(NOT_READY));
+    }
+
+    #[test]
+    fn a_word_with_an_error_is_not_watched_again() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        worker.board.set(ERROR_BIT | 700);
+        progress.post();
+        progress.watch_polled(&worker).unwrap();
+        assert_eq!(*worker.watched.borrow(), [1], "the error would hide what comes after it");
+        worker.answer.set(Ok(()));
         assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 2));
     }
 
