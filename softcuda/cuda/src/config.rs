@@ -15,6 +15,7 @@
 //!   run only when nothing else wants the processor.
 //! - `SOFTCUDA_SLOW`: how many times as long everything takes (default 1): see [`crate::share`].
 //! - `SOFTCUDA_CACHE`, `SOFTCUDA_CACHE_SIZE`: see [`crate::code_cache`].
+//! - `SOFTCUDA_SASS`: `skip` accepts machine code, and runs its kernels as ones that do nothing: for exercising call paths.
 //! - `SOFTCUDA_FAIL`: see [`crate::failures`]. `SOFTCUDA_LOG`: see [`crate::log`].
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,8 @@ pub struct Config {
     pub slow: f64,
     /// `SOFTCUDA_PRIORITY` is not `normal`: the device's threads take what processor time is left over.
     pub idle: bool,
+    /// `SOFTCUDA_SASS` is `skip`.
+    pub skip_machine_code: bool,
 }
 
 impl Config {
@@ -75,6 +78,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Config {
         slice: number("SOFTCUDA_TIMESLICE_US").unwrap_or(2000).clamp(1, 10_000_000) * 1000,
         slow: slow.filter(|factor| (1.0..=1e6).contains(factor)).unwrap_or(1.0),
         idle: variable("SOFTCUDA_PRIORITY").is_none_or(|priority| priority != "normal"),
+        skip_machine_code: variable("SOFTCUDA_SASS").is_some_and(|sass| sass == "skip"),
     }
 }
 

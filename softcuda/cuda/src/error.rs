@@ -31,6 +31,6 @@ pub fn of_load(error: &LoadError) -> CUresult {
     match error {
         LoadError::OutOfMemory(_) => CUDA_ERROR_OUT_OF_MEMORY,
         // A text that uses what nobody defines is refused by NVIDIA's just-in-time compiler in the same way.
-        LoadError::Ptx(_) | LoadError::Unresolved(_) => CUDA_ERROR_INVALID_PTX,
+        LoadError::Ptx(_) | LoadError::Unresolved { .. } => CUDA_ERROR_INVALID_PTX,
     }
 }

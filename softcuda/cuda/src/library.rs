@@ -55,7 +55,7 @@ pub struct Kernel {
 /// [`Refused`].
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let device = current::device()?;
-    let parsed = module::parse(&image.texts)?;
+    let parsed = module::parse(&image.texts, &device.capability)?;
     let loaded = module::place(parsed.clone(), &device)?;
     let handle = TABLES.libraries.reserve();
     let library = Arc::new_cyclic(|library| {

@@ -29,6 +29,10 @@ pub enum Input {
     Ptx,
     /// `CU_JIT_INPUT_FATBINARY`, or a cubin that may be a container of ours.
     Image,
+    /// `CU_JIT_INPUT_OBJECT`: a host object with fatbins in it.
+    Object,
+    /// `CU_JIT_INPUT_LIBRARY`: an archive of those.
+    Library,
 }
 
 /// `cuLinkCreate`.
@@ -41,13 +45,15 @@ pub fn create(options: Options) -> usize {
 /// The kind of an input.
 ///
 /// # Errors
-/// `CUDA_ERROR_NO_BINARY_FOR_GPU` for host objects and archives, whose device code is not looked for, and
-/// `CUDA_ERROR_INVALID_VALUE` for a number that is no kind.
+/// `CUDA_ERROR_NOT_SUPPORTED` for NVVM IR, which CUDA 12 no longer takes either, and `CUDA_ERROR_INVALID_VALUE` for a number that is
+/// no kind.
 pub fn input(kind: u32) -> Result<Input> {
     match kind {
         1 => Ok(Input::Ptx),
         0 | 2 => Ok(Input::Image),
-        3..=5 => Err(CUDA_ERROR_NO_BINARY_FOR_GPU),
+        3 => Ok(Input::Object),
+        4 => Ok(Input::Library),
+        5 => Err(CUDA_ERROR_NOT_SUPPORTED),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -65,17 +71,29 @@ impl Link {
     }
 
     fn add_texts(&self, input: Input, data: &[u8]) -> std::result::Result<(), Refused> {
+        let device = current::device()?;
+        let architecture = device.capability.architecture();
         let texts = match input {
             Input::Ptx => {
                 let end = data.iter().position(|b| *b == 0).unwrap_or(data.len());
                 let text = String::from_utf8(data[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
                 vec![text]
             }
-            Input::Image => image::read_slice(data, current::architecture())?,
+            Input::Image => image::read_slice(data, architecture)?,
+            Input::Object => image::host_object::texts(data, architecture)?,
+            Input::Library => {
+                // A member that is not accepted is left out: what needs it then names what is missing.
+                let members = image::host_object::texts_of_archive(data, architecture)?;
+                members
+                    .into_iter()
+                    .filter(|m| module::parse(m, &device.capability).is_ok())
+                    .flatten()
+                    .collect()
+            }
         };
         // Each alone first, so that the line in the log is the line of what was added.
         for text in &texts {
-            module::parse(&vec![text.clone()])?;
+            module::parse(&vec![text.clone()], &device.capability)?;
         }
         self.lock().texts.extend(texts);
         Ok(())
@@ -84,7 +102,7 @@ impl Link {
     /// `cuLinkComplete`: the image; it stays until the link is destroyed.
     ///
     /// # Errors
-    /// 218 if the texts do not go together; `CUDA_ERROR_INVALID_VALUE` if there are none.
+    /// 218 if the texts do not go together or something is nowhere defined; `CUDA_ERROR_INVALID_VALUE` if there are none.
     pub fn complete(&self) -> Result<Arc<[u8]>> {
         let began = Instant::now();
         let made = self.product();
@@ -98,12 +116,13 @@ impl Link {
             return Err(CUDA_ERROR_INVALID_VALUE.into());
         }
         if state.product.is_none() {
-            if state.texts.len() > 1 {
-                module::parse(&state.texts)?;
+            let capability = &current::device()?.capability;
+            if let Some(name) = module::parse(&state.texts, capability)?.undefined() {
+                let log = format!("undefined reference to `{name}`");
+                return Err(Refused { code: CUDA_ERROR_INVALID_PTX, log });
             }
-            state.product = Some(
-                container::make(&state.texts, self.options.max_registers, current::architecture()).into(),
-            );
+            let registers = self.options.max_registers;
+            state.product = Some(container::make(&state.texts, registers, capability.architecture()).into());
         }
         state.product.clone().ok_or_else(|| CUDA_ERROR_UNKNOWN.into())
     }

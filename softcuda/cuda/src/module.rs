@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::allocations::What;
+use crate::capability::Capability;
 use crate::context::Context;
 use crate::current;
 use crate::device::Device;
@@ -10,7 +11,7 @@ use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::{self, Image, Texts};
 use cudarc::driver::sys::CUresult;
-use softcuda_engine as engine;
+use softcuda_engine::{self as engine, Target};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::sync::Arc;
@@ -81,46 +82,34 @@ fn managed_variables(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Reads PTX.
+/// Reads PTX for a device of this capability.
 ///
 /// # Errors
-/// [`Refused`] with 218 and the line for a text that is not accepted.
-pub fn parse(texts: &Texts) -> std::result::Result<engine::Module, Refused> {
-    engine::Module::parse(&join(texts))
-        .map_err(|e| Refused { code: CUDA_ERROR_INVALID_PTX, log: e.to_string() })
+/// [`Refused`] with 209 if a text is for other devices, with 218 and the line for one that is not accepted.
+pub fn parse(texts: &Texts, capability: &Capability) -> std::result::Result<engine::Module, Refused> {
+    // Before anything else, as NVIDIA's assembler does: the rest may be what only the other device has.
+    texts.iter().filter_map(|text| Target::of(text)).try_for_each(|target| runs_on(target, capability))?;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    engine::Module::link(&texts).map_err(|e| Refused { code: CUDA_ERROR_INVALID_PTX, log: e.to_string() })
+}
+
+/// # Errors
+/// [`Refused`] with 209 for what was made for other devices.
+fn runs_on(target: Target, capability: &Capability) -> std::result::Result<(), Refused> {
+    if target.runs_on((capability.major, capability.minor)) {
+        return Ok(());
+    }
+    let log = format!("the text is for {target}, and the device is an sm_{}", capability.architecture());
+    Err(Refused { code: CUDA_ERROR_NO_BINARY_FOR_GPU, log })
 }
 
 /// Places what was read in a device's memory.
 ///
 /// # Errors
-/// [`Refused`] with 2 if its variables do not fit, 218 if something is nowhere defined or the text is for a newer
-/// architecture than the device's.
+/// [`Refused`] with 2 if its variables do not fit, 218 if something is nowhere defined, 209 if a text is for other devices than this one.
 pub fn place(parsed: engine::Module, device: &Device) -> std::result::Result<Arc<engine::Loaded>, Refused> {
-    let loaded = engine::Loaded::new(&device.memory, parsed)
-        .map_err(|e| Refused { code: of_load(&e), log: e.to_string() })?;
-    let own = device.capability.architecture();
-    match loaded.kernels().iter().map(|kernel| kernel.ptx_target).max() {
-        Some(target) if target > own => {
-            let log = format!("the text is for sm_{target}, and the device is an sm_{own}");
-            Err(Refused { code: CUDA_ERROR_INVALID_PTX, log })
-        }
-        _ => Ok(loaded),
-    }
-}
-
-/// One text of several: from the second on, what may stand only once at the beginning is blanked, so that lines keep
-/// their numbers.
-pub fn join(texts: &Texts) -> String {
-    let mut all = texts.first().cloned().unwrap_or_default();
-    for text in texts.iter().skip(1) {
-        for line in text.lines() {
-            let once =
-                [".version", ".target", ".address_size"].iter().any(|d| line.trim_start().starts_with(d));
-            all.push('\n');
-            all.push_str(if once { "" } else { line });
-        }
-    }
-    all
+    parsed.targets().iter().try_for_each(|target| runs_on(*target, &device.capability))?;
+    engine::Loaded::new(&device.memory, parsed).map_err(|e| Refused { code: of_load(&e), log: e.to_string() })
 }
 
 impl Module {
@@ -212,7 +201,8 @@ pub fn find(handle: usize) -> Result<Arc<Module>> {
 /// [`Refused`]; no current context.
 pub fn load(image: &Image) -> std::result::Result<usize, Refused> {
     let context = current::healthy()?;
-    let loaded = place(parse(&image.texts)?, &context.device)?;
+    let parsed = parse(&image.texts, &context.device.capability)?;
+    let loaded = place(parsed, &context.device)?;
     Ok(Module::new(&context, loaded, &Origin::of(image), |_| None).handle)
 }
 
@@ -241,22 +231,12 @@ pub fn read_file(path: &std::path::Path) -> Result<Image> {
 
 #[cfg(test)]
 mod tests {
-    use super::{join, managed_variables};
+    use super::managed_variables;
 
     #[test]
     fn managed_variables_are_found() {
         let text = ".visible .global .attribute(.managed) .align 4 .u32 one = 5;\n// .attribute(.managed) .u32 no;\n\
             .global .align 4 .u32 two;\n.global .attribute(.managed) .align 16 .b8 three[64];\n";
         assert_eq!(managed_variables(text).collect::<Vec<_>>(), ["one", "three"]);
-    }
-
-    #[test]
-    fn headers_of_later_texts_are_blanked_and_lines_kept() {
-        let texts = vec![
-            ".version 8.0\n.target sm_75\n.a".to_owned(),
-            "// x\n.version 8.0\n  .target sm_75\n.b".to_owned(),
-        ];
-        assert_eq!(join(&texts), ".version 8.0\n.target sm_75\n.a\n// x\n\n\n.b");
-        assert_eq!(join(&Vec::new()), "");
     }
 }

@@ -9,8 +9,8 @@ use std::process::Stdio;
 const FLEET: &str = "[[device]]\ncapability = \"9.0\"\n[[device]]\ncapability = \"12.0\"\n[[device]]\n";
 
 /// A kernel for a target.
-fn text(target: u32) -> std::ffi::CString {
-    let text = format!(".version 8.7 .target sm_{target} .address_size 64 .visible .entry k() {{ ret; }}");
+fn text(target: &str) -> std::ffi::CString {
+    let text = format!(".version 8.7 .target {target} .address_size 64 .visible .entry k() {{ ret; }}");
     std::ffi::CString::new(text).unwrap()
 }
 
@@ -46,11 +46,17 @@ fn on_a_device(device: i32, row: &[i32; 7]) {
     let architecture = (10 * row[0] + row[1]) as u32;
     for target in [75, 89, 90, 120] {
         let mut module = 0;
-        let result = cu!(cuModuleLoadData(&mut module, text(target).as_ptr().cast()));
-        let expected = if target <= architecture { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_PTX };
+        let result = cu!(cuModuleLoadData(&mut module, text(&format!("sm_{target}")).as_ptr().cast()));
+        let expected = if target <= architecture { CUDA_SUCCESS } else { CUDA_ERROR_NO_BINARY_FOR_GPU };
         assert_eq!(result, expected, "sm_{target} on sm_{architecture}");
     }
-    let kernel = function(module(text(75).to_str().unwrap()), "k");
+    for (target, own) in [("sm_90a", 90), ("sm_120a", 120), ("sm_120f", 120)] {
+        let mut module = 0;
+        let result = cu!(cuModuleLoadData(&mut module, text(target).as_ptr().cast()));
+        let expected = if own == architecture { CUDA_SUCCESS } else { CUDA_ERROR_NO_BINARY_FOR_GPU };
+        assert_eq!(result, expected, "{target} on sm_{architecture}");
+    }
+    let kernel = function(module(text("sm_75").to_str().unwrap()), "k");
     let mut value = 0;
     ok!(cuFuncGetAttribute(&mut value, 6, kernel));
     assert_eq!(value as u32, architecture);

@@ -3,12 +3,9 @@
 
 mod api;
 
+use api::images::*;
 use api::*;
 use std::ffi::{CStr, CString, c_void};
-
-fn words(address: u64, count: usize) -> Vec<u32> {
-    read(address, count * 4).chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
-}
 
 #[test]
 fn a_kernel_runs_with_its_parameters() {
@@ -157,6 +154,27 @@ fn a_kernels_fault_ends_its_context_and_no_other() {
     assert_eq!(read(kept, 1), [1]);
 }
 
+/// 716, for every state space: an address that is no multiple of the access.
+#[test]
+fn misaligned_accesses_are_716() {
+    for access in [
+        "ld.global.u32 r, [p+2]",
+        "st.global.u64 [p+4], p",
+        "atom.global.add.u32 r, [p+1], r",
+        "ld.v4.u32 {r, r, r, r}, [p+8]",
+    ] {
+        let context = context();
+        let text = format!(
+            ".version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 a) {{ .reg .b64 p; .reg .b32 r; ld.param.u64 p, [a]; mov.u32 r, 0; {access}; st.global.u32 [p], r; ret; }}"
+        );
+        let kernel = function(module(&text), "k");
+        assert_eq!(launch(kernel, 1, 32, 0, &[alloc(64)]), CUDA_SUCCESS);
+        assert_eq!(cu!(cuCtxSynchronize()), CUDA_ERROR_MISALIGNED_ADDRESS, "{access}");
+        assert_eq!(cu!(cuCtxSynchronize()), CUDA_ERROR_MISALIGNED_ADDRESS, "it stays");
+        drop(context);
+    }
+}
+
 #[test]
 fn libraries_belong_to_no_context() {
     let first = context();
@@ -200,21 +218,6 @@ fn libraries_belong_to_no_context() {
     drop((first, second));
 }
 
-/// Loads with a log buffer: the result and what the log says.
-fn load_with_log(image: &[u8]) -> (CUresult, String) {
-    let mut log = [0u8; 256];
-    let (mut names, mut module) = ([5u32, 6], 0);
-    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
-    let result = cu!(cuModuleLoadDataEx(
-        &mut module,
-        image.as_ptr().cast(),
-        2,
-        names.as_mut_ptr(),
-        values.as_mut_ptr()
-    ));
-    (result, CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap().to_owned())
-}
-
 #[test]
 fn ptx_that_does_not_parse_names_its_line() {
     let _context = context();
@@ -228,21 +231,42 @@ fn ptx_that_does_not_parse_names_its_line() {
     assert_eq!((result, log.as_str()), (CUDA_SUCCESS, ""));
 }
 
-/// A fatbin of one entry.
-fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
-    let padded = payload.len().next_multiple_of(8);
-    let mut out = 0xba55_ed50u32.to_le_bytes().to_vec();
-    out.extend([1, 0, 16, 0]);
-    out.extend((64 + padded as u64).to_le_bytes());
-    let mut entry = [0u8; 64];
-    entry[..2].copy_from_slice(&kind.to_le_bytes());
-    entry[4] = 64;
-    entry[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
-    entry[28..32].copy_from_slice(&architecture.to_le_bytes());
-    out.extend(entry);
-    out.extend(payload);
-    out.resize(16 + 64 + padded, 0);
-    out
+/// What no device here can do is refused when it is loaded, by the text's line and the instruction's name.
+#[test]
+fn instructions_that_are_left_out_are_refused_at_load() {
+    let _context = context();
+    let head = ".version 9.0\n.target sm_89\n.address_size 64\n";
+    for instruction in [
+        "wgmma.fence.sync.aligned",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {f, f, f, f}, d, d, 1, 1, 1, 0, 0",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r], [d], 16, [r]",
+        "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [r], [d, {r}], [r]",
+        "cp.async.bulk.commit_group",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [d], [r], 16",
+        "tensormap.replace.tile.global_address.global.b1024.b64 [d], d",
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r], 32",
+        "tcgen05.mma.cta_group::1.kind::f16 [r], d, d, r, p",
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [r], r, [r]",
+        "red.async.relaxed.cluster.global.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [r], r, [r]",
+        "multimem.ld_reduce.relaxed.sys.global.add.u32 r, [d]",
+    ] {
+        let text = format!(
+            "{head}.visible .entry k() {{\n.reg .b32 r; .reg .b64 d; .reg .f32 f; .reg .pred p;\n{instruction};\nret;\n}}\n"
+        );
+        let (result, log) = load_with_log(CString::new(text).unwrap().as_bytes_with_nul());
+        assert_eq!(result, CUDA_ERROR_INVALID_PTX, "{instruction}");
+        let opcode = instruction.split(' ').next().unwrap();
+        assert!(log.contains("line 6") && log.contains(opcode), "{opcode}: {log}");
+    }
+    // Kernels that launch kernels call the device runtime, which is not there.
+    let text = format!(
+        "{head}.extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a, .param .b64 b);\n.visible .entry k() {{\n\
+         .reg .b64 d; mov.u64 d, 0;\n{{ .param .b64 a, b; .param .b32 q;\nst.param.b64 [a], d; st.param.b64 [b], d;\n\
+         call (q), cudaLaunchDeviceV2, (a, b); }}\nret;\n}}\n"
+    );
+    let (result, log) = load_with_log(CString::new(text).unwrap().as_bytes_with_nul());
+    assert_eq!(result, CUDA_ERROR_INVALID_PTX);
+    assert!(log.contains("cudaLaunchDeviceV2") && log.contains("line 9"), "{log}");
 }
 
 #[test]
@@ -284,48 +308,6 @@ fn damaged_images_are_refused_and_survived() {
     wrapper[0] = 0x4662_43b1 | 9 << 32;
     wrapper[1] = good.as_ptr().expose_provenance() as u64;
     assert_eq!(load_with_log(&bytes(&wrapper)).0, CUDA_ERROR_INVALID_IMAGE);
-}
-
-#[test]
-fn a_link_makes_an_image_that_loads() {
-    let _context = context();
-    let callee = ".version 7.0\n.target sm_75\n.address_size 64\n\
-        .visible .func (.param .b32 r) twice(.param .b32 x) {\n .reg .b32 %a<3>;\n ld.param.u32 %a1, [x];\n \
-        add.u32 %a2, %a1, %a1;\n st.param.b32 [r], %a2;\n ret;\n}\n";
-    let caller = ".version 7.0\n.target sm_75\n.address_size 64\n\
-        .extern .func (.param .b32 r) twice(.param .b32 x);\n\
-        .visible .entry use_it(.param .u64 out) {\n .reg .b32 %r<3>;\n .reg .b64 %d<3>;\n ld.param.u64 %d1, [out];\n \
-        mov.u32 %r1, 21;\n {\n .param .b32 p;\n st.param.b32 [p], %r1;\n .param .b32 q;\n call.uni (q), twice, (p);\n \
-        ld.param.b32 %r2, [q];\n }\n st.global.u32 [%d1], %r2;\n ret;\n}\n";
-    let (mut log, mut names) = ([0u8; 200], [5u32, 6, 0]);
-    let number = std::ptr::without_provenance_mut::<c_void>;
-    let mut values = [log.as_mut_ptr().cast::<c_void>(), number(log.len()), number(9)];
-    let (mut link, mut image, mut size) = (0, std::ptr::null_mut(), 0);
-    ok!(cuLinkCreate_v2(3, names.as_mut_ptr(), values.as_mut_ptr(), &mut link));
-    let add = |text: &str| {
-        let data = text.as_ptr().cast_mut().cast();
-        let none = std::ptr::null_mut::<u32>();
-        cu!(cuLinkAddData_v2(link, 1, data, text.len(), c"part".as_ptr(), 0, none, std::ptr::null_mut()))
-    };
-    assert_eq!(add(".version 7.0\n.target sm_75\nnonsense"), CUDA_ERROR_INVALID_PTX);
-    let said = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap().to_owned();
-    assert!(said.contains("line 3"), "{said}");
-    assert_eq!(add(callee), CUDA_SUCCESS);
-    assert_eq!(add(caller), CUDA_SUCCESS);
-    ok!(cuLinkComplete(link, &mut image, &mut size));
-    let bytes = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec();
-    assert_eq!(&bytes[..4], b"\x7fELF");
-    ok!(cuLinkDestroy(link));
-    assert_eq!(cu!(cuLinkComplete(link, &mut image, &mut size)), CUDA_ERROR_INVALID_HANDLE);
-    let mut module = 0;
-    ok!(cuModuleLoadData(&mut module, bytes.as_ptr().cast()));
-    let memory = alloc(4);
-    let use_it = function(module, "use_it");
-    assert_eq!(launch(use_it, 1, 1, 0, &[memory]), CUDA_SUCCESS);
-    assert_eq!(words(memory, 1), [42]);
-    let mut registers = 0;
-    ok!(cuFuncGetAttribute(&mut registers, 4, use_it));
-    assert_eq!(registers, 9, "as the linker was told");
 }
 
 /// What NVIDIA's runtime hands over: the compiler's wrapper, here through the table that CUDA 11's runtime uses.

@@ -39,8 +39,13 @@ pub enum LoadError {
     #[error(transparent)]
     Ptx(#[from] PtxError),
     /// It names a function or variable that it only declares (`.extern`) and nobody defines.
-    #[error("unresolved extern symbol `{0}`")]
-    Unresolved(String),
+    #[error("ptx line {line}: unresolved extern symbol `{name}`")]
+    Unresolved {
+        /// Its name.
+        name: String,
+        /// Where it is used first.
+        line: u32,
+    },
 }
 
 /// What a grid died of; each has one CUDA error code.

@@ -85,7 +85,7 @@ impl Kernel {
             max_threads_per_block: limit.clamp(1, 1024),
             required_block: f.required_threads,
             required_cluster: f.required_cluster,
-            ptx_target: program.target,
+            ptx_target: program.targets.iter().map(|t| t.number).max().unwrap_or(0),
             ptx_version: program.version,
             program: program.clone(),
             placed: placed.clone(),

@@ -6,7 +6,6 @@ use crate::ir::{Addr, Base, Callee, Op, Opd, Program, Space, Symbol};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::module::Module;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A `.global` or `.const` variable of a loaded module.
@@ -46,6 +45,9 @@ impl Drop for Placed {
         }
     }
 }
+
+/// Bytes of constant memory of a module (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+const MOST_CONSTANTS: u64 = 64 << 10;
 
 const TOKEN: u64 = 0xf00d_0000_0000_0000;
 
@@ -101,29 +103,28 @@ impl Loaded {
 }
 
 /// Names that are used but only declared.
-fn unresolved(p: &Program) -> Result<(), LoadError> {
-    let check = |s: Symbol| match s {
-        Symbol::Var(i) if p.vars[i as usize].external => {
-            Err(LoadError::Unresolved(p.vars[i as usize].name.clone()))
-        }
-        Symbol::Function(i) if p.functions[i as usize].external => {
-            Err(LoadError::Unresolved(p.functions[i as usize].name.clone()))
-        }
-        _ => Ok(()),
+pub(crate) fn unresolved(p: &Program) -> Result<(), LoadError> {
+    let check = |s: Symbol, line: u32| {
+        let name = match s {
+            Symbol::Var(i) if p.vars[i as usize].external => &p.vars[i as usize].name,
+            Symbol::Function(i) if p.functions[i as usize].external => &p.functions[i as usize].name,
+            _ => return Ok(()),
+        };
+        Err(LoadError::Unresolved { name: name.clone(), line })
     };
     for inst in p.functions.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.insts) {
         if let Some(Addr { base: Base::Sym(s), .. }) = inst.op.address() {
-            check(*s)?;
+            check(*s, inst.line)?;
         }
         if let Op::Call { callee: Callee::Function(i), .. } = inst.op {
-            check(Symbol::Function(i))?;
+            check(Symbol::Function(i), inst.line)?;
         }
         let mut bad = Ok(());
         inst.op.clone().sources_mut(&mut |o| {
             if let Opd::Sym(s, _) = o
                 && bad.is_ok()
             {
-                bad = check(*s);
+                bad = check(*s, inst.line);
             }
         });
         bad?;
@@ -145,6 +146,13 @@ fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
         placed.const_size = placed.const_size.next_multiple_of(u64::from(v.align.max(1)));
         offsets.push((i, placed.const_size));
         placed.const_size += v.size;
+        if placed.const_size > MOST_CONSTANTS {
+            let message = format!(
+                "too much constant data: `{}` ends at {} bytes, and {MOST_CONSTANTS} are the most",
+                v.name, placed.const_size
+            );
+            return Err(PtxError::new(v.line, message).into());
+        }
     }
     if placed.const_size > 0 {
         placed.const_base = memory.alloc(placed.const_size, 256)?;
@@ -163,26 +171,24 @@ fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
     Ok(placed)
 }
 
+/// The number that stands for a symbol in an initial value; `None` for what is only declared, or is in a block's memory.
+fn value(p: &Program, placed: &Placed, symbol: Symbol) -> Option<u64> {
+    match symbol {
+        Symbol::Function(i) if !p.functions[i as usize].external => Some(function_token(i)),
+        Symbol::Var(i) if !p.vars[i as usize].external => Some(placed.addresses[i as usize]),
+        _ => None,
+    }
+}
+
 fn initialise(memory: &Memory, p: &Program, placed: &Placed) -> Result<(), LoadError> {
-    let mut symbols: HashMap<&str, u64> = HashMap::new();
-    for (i, f) in p.functions.iter().enumerate() {
-        if !f.external {
-            symbols.insert(&f.name, function_token(i as u32));
-        }
-    }
-    for (v, a) in p.vars.iter().zip(&placed.addresses) {
-        if v.space != Space::Shared && !v.external && !v.name.is_empty() {
-            symbols.insert(&v.name, *a);
-        }
-    }
     for (v, &addr) in p.vars.iter().zip(&placed.addresses) {
         if v.space == Space::Shared || v.external || v.size == 0 || addr == 0 {
             continue;
         }
         let mut bytes = v.init.clone();
         for f in &v.fixups {
-            let Some(base) = symbols.get(f.symbol.as_str()) else {
-                return Err(LoadError::Unresolved(f.symbol.clone()));
+            let Some(base) = f.target.and_then(|symbol| value(p, placed, symbol)) else {
+                return Err(LoadError::Unresolved { name: f.symbol.clone(), line: f.line });
             };
             let value = base.wrapping_add(f.addend as u64) >> f.shift.min(63);
             let (at, width) = (f.offset as usize, (f.width as usize).min(8));

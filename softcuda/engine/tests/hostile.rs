@@ -34,6 +34,8 @@ fn errors_have_their_line() {
         (body("{"), 10, "expected a statement"),
         (format!("{HEAD}.global .b8 x[1000000000000000];\n"), 4, "out of range"),
         (format!("{HEAD}.global .u32 x = {{1, 2;\n"), 4, "`}`"),
+        (format!("{HEAD}.global .u64 x = y;\n"), 4, "`y` is not known"),
+        (format!("{HEAD}.shared .u32 x;\n.extern .global .u32 x;\n"), 5, "defined twice"),
         (format!("{HEAD}.func f()\n{{\n/* never ends\n"), 6, "comment without end"),
         (format!("{HEAD}.entry k() {{ .reg .b32 r<99999999>; }}"), 4, "out of range"),
     ];
@@ -51,10 +53,10 @@ fn unresolved_names_are_told() {
     );
     let memory = Memory::new(1 << 20).unwrap();
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
-    assert_eq!(e, LoadError::Unresolved("g".into()));
-    let text = format!("{HEAD}.global .u64 x = y;\n");
+    assert_eq!(e, LoadError::Unresolved { name: "g".into(), line: 5 });
+    let text = format!("{HEAD}.extern .global .u32 y;\n.global .u64 x = y;\n");
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
-    assert_eq!(e, LoadError::Unresolved("y".into()));
+    assert_eq!(e, LoadError::Unresolved { name: "y".into(), line: 5 });
     let text = format!("{HEAD}.global .b8 big[4000000];\n");
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
     assert!(matches!(e, LoadError::OutOfMemory(_)));

@@ -3,6 +3,16 @@
 #![no_main]
 #![allow(dead_code, unused_imports, missing_docs)]
 
+/// Stands in for the driver's configuration: machine code is looked at, too.
+mod config {
+    pub struct Config {
+        pub skip_machine_code: bool,
+    }
+
+    pub fn get() -> &'static Config {
+        &Config { skip_machine_code: true }
+    }
+}
 #[path = "../../cuda/src/error.rs"]
 mod error;
 #[path = "../../cuda/src/image/mod.rs"]
@@ -11,7 +21,10 @@ mod image;
 mod jit;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    if let Ok(texts) = image::read_slice(data, 89) {
+    let archive = image::host_object::texts_of_archive(data, 89).map(|members| members.concat());
+    for texts in
+        [image::read_slice(data, 89), image::host_object::texts(data, 89), archive].into_iter().flatten()
+    {
         let total: usize = texts.iter().map(String::len).sum();
         assert!(total <= 64 << 20, "{} bytes became {total}", data.len());
     }

@@ -51,7 +51,7 @@ pub fn texts(bytes: &[u8]) -> Result<Texts> {
     if bytes.len() < HEADER || &bytes[..4] != b"\x7fELF" {
         return Err(CUDA_ERROR_INVALID_IMAGE);
     }
-    let section = section(bytes).ok_or(CUDA_ERROR_NO_BINARY_FOR_GPU)?;
+    let section = section(bytes, SECTION).ok_or(CUDA_ERROR_NO_BINARY_FOR_GPU)?;
     let texts: Option<Texts> = section
         .split(|b| *b == 0)
         .filter(|t| !t.is_empty())
@@ -60,8 +60,8 @@ pub fn texts(bytes: &[u8]) -> Result<Texts> {
     texts.filter(|t| !t.is_empty()).ok_or(CUDA_ERROR_INVALID_IMAGE)
 }
 
-/// The bytes of our section.
-fn section(bytes: &[u8]) -> Option<&[u8]> {
+/// The bytes of an ELF file's section of this name.
+pub fn section<'a>(bytes: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let table = usize::try_from(u64_at(bytes, 40)?).ok()?;
     let size = usize::from(u16_at(bytes, 58)?);
     let count = usize::from(u16_at(bytes, 60)?);
@@ -74,7 +74,7 @@ fn section(bytes: &[u8]) -> Option<&[u8]> {
     let names = content(header(usize::from(u16_at(bytes, 62)?))?)?;
     (0..count).filter_map(header).find_map(|h| {
         let name = names.get(u32_at(h, 0)? as usize..)?;
-        (name.starts_with(SECTION) && name.get(SECTION.len()) == Some(&0)).then(|| content(h)).flatten()
+        (name.starts_with(wanted) && name.get(wanted.len()) == Some(&0)).then(|| content(h)).flatten()
     })
 }
 

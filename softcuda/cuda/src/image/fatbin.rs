@@ -7,6 +7,7 @@
 
 use super::{Texts, container, decompress, u16_at, u32_at, u64_at};
 use crate::error::*;
+use softcuda_engine::Target;
 
 /// Entries with PTX.
 const PTX: u16 = 1;
@@ -50,14 +51,10 @@ const DEEPEST: u32 = 4;
 
 fn texts_at(bytes: &[u8], device: u32, depth: u32) -> Result<Texts> {
     let entries = entries(bytes).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
-    let mut best: Option<&Entry> = None;
+    let mut fitting: Vec<&Entry> = Vec::new();
     for entry in &entries {
         match entry.kind {
-            PTX if entry.architecture <= device
-                && best.is_none_or(|b| b.architecture < entry.architecture) =>
-            {
-                best = Some(entry);
-            }
+            PTX if entry.architecture <= device => fitting.push(entry),
             // What our own linker made may come back inside a fatbin.
             ELF => {
                 if let Some(texts) = entry.data().and_then(|data| container::texts(&data).ok()) {
@@ -72,11 +69,19 @@ fn texts_at(bytes: &[u8], device: u32, depth: u32) -> Result<Texts> {
             _ => {}
         }
     }
-    let entry = best.ok_or(CUDA_ERROR_NO_BINARY_FOR_GPU)?;
-    let data = entry.data().ok_or(CUDA_ERROR_INVALID_IMAGE)?;
-    let end = data.iter().position(|b| *b == 0).unwrap_or(data.len());
-    let text = String::from_utf8(data[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
-    Ok(vec![text])
+    // The newest first; among the same the first. The header of an entry does not tell `sm_90a` from `sm_90`: its text does.
+    fitting.sort_by_key(|entry| std::cmp::Reverse(entry.architecture));
+    for entry in fitting {
+        let text = entry.text()?;
+        if Target::of(&text).is_none_or(|target| target.runs_on((device / 10, device % 10))) {
+            return Ok(vec![text]);
+        }
+    }
+    // Machine code, newest first, if it is to be skipped.
+    let mut cubins: Vec<&Entry> = entries.iter().filter(|entry| entry.kind == ELF).collect();
+    cubins.sort_by_key(|entry| (entry.architecture > device, std::cmp::Reverse(entry.architecture)));
+    let stub = cubins.first().and_then(|entry| super::skipped(&entry.data()?));
+    stub.ok_or(CUDA_ERROR_NO_BINARY_FOR_GPU)
 }
 
 fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
@@ -111,6 +116,13 @@ fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
 }
 
 impl Entry<'_> {
+    /// The payload as PTX, up to the zero at its end.
+    fn text(&self) -> Result<String> {
+        let mut data = self.data().ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+        data.truncate(data.iter().position(|b| *b == 0).unwrap_or(data.len()));
+        String::from_utf8(data).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+    }
+
     /// The payload, decompressed.
     fn data(&self) -> Option<Vec<u8>> {
         let packed = || self.payload.get(..usize::try_from(self.compressed).ok()?);
@@ -171,6 +183,15 @@ mod tests {
         assert_eq!(texts(&fatbin(&[]), 90), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
         let read = |offset: u64, to: &mut [u8]| to.copy_from_slice(&many[offset as usize..][..to.len()]);
         assert_eq!(length(&read), Some(many.len() as u64));
+    }
+
+    #[test]
+    fn a_text_for_one_device_alone_is_passed_over_on_others() {
+        let alone = ".version 8.0\n.target sm_90a\n";
+        let both = fatbin(&[plain(80, "older"), plain(90, alone)]);
+        assert_eq!(texts(&both, 90), Ok(vec![alone.to_owned()]));
+        assert_eq!(texts(&both, 120), Ok(vec!["older".to_owned()]));
+        assert_eq!(texts(&fatbin(&[plain(90, alone)]), 100), Err(CUDA_ERROR_NO_BINARY_FOR_GPU));
     }
 
     #[test]

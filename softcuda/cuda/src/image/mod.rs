@@ -6,9 +6,13 @@
 pub mod container;
 pub mod decompress;
 pub mod fatbin;
+pub mod host_object;
+pub mod machine_code;
 
+use crate::config;
 use crate::error::*;
 use std::ffi::{CStr, c_void};
+use std::sync::Once;
 
 /// Nothing that is larger is read: a wrong length word must not make us walk through the address space.
 const LARGEST: u64 = 4 << 30;
@@ -67,7 +71,7 @@ pub unsafe fn read(image: *const c_void, device: u32) -> Result<Image> {
         // SAFETY: the caller vouches for what the header says.
         FATBIN => fatbin::texts(unsafe { bytes(image, fatbin::length)? }, device),
         // SAFETY: as above.
-        ELF => container::texts(unsafe { bytes(image, container::length)? }),
+        ELF => elf(unsafe { bytes(image, container::length)? }),
         word if looks_like_text(word) => {
             // SAFETY: a text ends with a zero, which the caller vouches for.
             let text = unsafe { CStr::from_ptr(image.cast()) };
@@ -85,7 +89,7 @@ pub unsafe fn read(image: *const c_void, device: u32) -> Result<Image> {
 pub fn read_slice(image: &[u8], device: u32) -> Result<Texts> {
     match image.first_chunk().map(|word| u32::from_le_bytes(*word)) {
         Some(FATBIN) => fatbin::texts(image, device),
-        Some(ELF) => container::texts(image),
+        Some(ELF) => elf(image),
         Some(word) if looks_like_text(word) => {
             let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
             let text = std::str::from_utf8(&image[..end]).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
@@ -93,6 +97,24 @@ pub fn read_slice(image: &[u8], device: u32) -> Result<Texts> {
         }
         _ => Err(CUDA_ERROR_INVALID_IMAGE),
     }
+}
+
+/// What an ELF file holds: PTX, if our own linker made it.
+///
+/// # Errors
+/// As [`container::texts`], unless machine code is to be skipped.
+fn elf(bytes: &[u8]) -> Result<Texts> {
+    container::texts(bytes).or_else(|error| skipped(bytes).ok_or(error))
+}
+
+/// With `SOFTCUDA_SASS=skip`, a cubin's kernels as ones that do nothing.
+fn skipped(cubin: &[u8]) -> Option<Texts> {
+    static SAID: Once = Once::new();
+    let text = config::get().skip_machine_code.then(|| machine_code::stub(cubin))??;
+    SAID.call_once(|| {
+        eprintln!("softcuda: SOFTCUDA_SASS=skip: MACHINE CODE IS NOT RUN: ITS KERNELS DO NOTHING AND RESULTS ARE WRONG");
+    });
+    Some(vec![text])
 }
 
 /// The first four bytes, as far as they come before a zero: no byte after the end of a short text is touched.

@@ -5,6 +5,7 @@
     reason = "one note for all: the tests call a C interface with good arguments"
 )]
 
+pub mod images;
 pub mod peer;
 
 pub use cudarc::driver::sys::CUresult::*;

@@ -10,6 +10,8 @@ pub mod passes;
 pub mod texture;
 mod visit;
 
+use crate::ptx::Target;
+
 /// A virtual register; an index into [`Function::regs`].
 pub type Reg = u32;
 /// A basic block; an index into [`Function::blocks`].
@@ -448,6 +450,8 @@ pub struct Fixup {
     pub offset: u32,
     pub width: u32,
     pub symbol: String,
+    /// What the name stands for; known at the end of its text.
+    pub target: Option<Symbol>,
     pub addend: i64,
     /// `mask(symbol)`-style shift right in bits: which byte of the address is wanted.
     pub shift: u32,
@@ -472,12 +476,12 @@ pub struct Var {
 /// A whole module.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
-    /// BLAKE3 of the text.
+    /// BLAKE3 of the texts.
     pub digest: [u8; 32],
-    /// 10 × major + minor.
+    /// 10 × major + minor; the highest of all texts.
     pub version: u32,
-    /// 10 × major + minor.
-    pub target: u32,
+    /// For what the texts were made.
+    pub targets: Vec<Target>,
     /// `.target …, debug`: the code is not optimised, and every load stands where the programmer wrote it.
     pub debug: bool,
     pub vars: Vec<Var>,

@@ -11,6 +11,15 @@ use crate::ir::{Fixup, Space, Ty, Var};
 pub struct Linkage {
     pub external: bool,
     pub weak: bool,
+    /// `.visible` or `.common`.
+    pub visible: bool,
+}
+
+impl Linkage {
+    /// Whether other texts see the name.
+    pub fn public(&self) -> bool {
+        self.external || self.weak || self.visible
+    }
 }
 
 /// What stands before the names: `.align 8 .v2 .b32`.
@@ -195,6 +204,6 @@ fn address(c: &mut Cursor, width: u32, shift: u32, v: &mut Var) -> Result<()> {
     }
     let offset = v.init.len() as u32;
     v.init.resize(v.init.len() + width as usize, 0);
-    v.fixups.push(Fixup { offset, width, symbol: name.to_string(), addend, shift, line });
+    v.fixups.push(Fixup { offset, width, symbol: name.to_string(), target: None, addend, shift, line });
     Ok(())
 }

@@ -412,7 +412,9 @@ impl<'a> Body<'_, 'a> {
             _ => return self.error("expected a state space"),
         };
         let at = self.innermost();
-        for (name, symbol, _) in self.module.declare_variables(space, &Linkage { external, weak: false })? {
+        for (name, symbol, _) in
+            self.module.declare_variables(space, &Linkage { external, ..Linkage::default() })?
+        {
             self.braces[at].names.insert(name, Name::Symbol(symbol));
         }
         Ok(())

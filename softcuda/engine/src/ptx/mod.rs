@@ -7,8 +7,12 @@ mod function;
 mod lexer;
 mod module;
 mod operand;
+mod target;
 
+#[cfg(test)]
 pub use module::parse;
+pub use module::parse_all;
+pub use target::{Reach, Target};
 
 /// The most registers that one function may declare, and the most bytes that one variable in shared, local or
 /// parameter space may have: far above what any compiler writes, and low enough that a hostile text cannot exhaust memory.

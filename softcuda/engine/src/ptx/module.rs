@@ -4,40 +4,99 @@ use super::cursor::{Cursor, Result};
 use super::data::{self, Linkage};
 use super::function::{self, Named};
 use super::lexer::{Kind, lex};
+use super::target::Target;
 use super::{MAX_FRAME, MAX_KERNEL_PARAMETERS};
 use crate::error::PtxError;
 use crate::ir::{Formal, Function, Program, Space, Symbol, Ty, Var};
 use std::collections::HashMap;
 
-/// What module scope knows while the text is read.
+/// What module scope knows while a text is read.
 pub struct Scope<'a> {
     pub cursor: Cursor<'a>,
     pub program: Program,
+    /// What the names of this text mean.
     pub names: HashMap<&'a str, Symbol>,
+    /// Names that all texts share: `.visible`, `.extern`, `.weak` and `.common` ones.
+    shared: HashMap<&'a str, Symbol>,
     /// Names of `.alias`: resolved when a call is read.
     pub aliases: HashMap<&'a str, &'a str>,
     /// Registers declared so far.
     pub registers: usize,
 }
 
+/// What NVIDIA's device runtime library offers for cooperative grids. That library holds machine code only.
+const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
+const DEVICE_RUNTIME_PREFIX: &str = "cudaCG";
+
 /// Reads PTX text.
+#[cfg(test)]
 pub fn parse(text: &str) -> Result<Program> {
-    let tokens = lex(text)?;
+    parse_all(&[text])
+}
+
+/// Reads PTX texts into one program, as a linker puts them together: what is not visible stays a text's own.
+pub fn parse_all(texts: &[&str]) -> Result<Program> {
+    let mut digest = blake3::Hasher::new();
     let mut s = Scope {
-        cursor: Cursor::new(tokens),
-        program: Program { digest: *blake3::hash(text.as_bytes()).as_bytes(), ..Program::default() },
+        cursor: Cursor::new(Vec::new()),
+        program: Program::default(),
         names: HashMap::new(),
+        shared: HashMap::new(),
         aliases: HashMap::new(),
         registers: 0,
     };
-    s.header()?;
-    while s.cursor.peek().kind != Kind::End {
-        s.item()?;
+    for text in texts {
+        digest.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        s.text(text)?;
     }
+    if s.program.functions.iter().any(|f| f.external && f.name.starts_with(DEVICE_RUNTIME_PREFIX)) {
+        s.text(DEVICE_RUNTIME)?;
+        s.program.targets.truncate(texts.len());
+    }
+    s.program.digest = *digest.finalize().as_bytes();
     Ok(s.program)
 }
 
 impl<'a> Scope<'a> {
+    /// One text, from its header on.
+    fn text(&mut self, text: &'a str) -> Result<()> {
+        self.cursor = Cursor::new(lex(text)?);
+        self.header()?;
+        while self.cursor.peek().kind != Kind::End {
+            self.item()?;
+        }
+        for fixup in self.program.vars.iter_mut().flat_map(|var| &mut var.fixups) {
+            fixup.target = fixup.target.or_else(|| self.names.get(fixup.symbol.as_str()).copied());
+            if fixup.target.is_none() {
+                return Err(PtxError::new(fixup.line, format!("`{}` is not known", fixup.symbol)));
+            }
+        }
+        self.names.clear();
+        self.aliases.clear();
+        Ok(())
+    }
+
+    /// What a name that is declared here stands for, if it was declared before: in this text, or, if others see it, in another one.
+    fn declared(&mut self, name: &'a str, linkage: &Linkage) -> Option<Symbol> {
+        let found =
+            self.names.get(name).or_else(|| self.shared.get(name).filter(|_| linkage.public())).copied();
+        if let Some(symbol) = found {
+            self.names.insert(name, symbol);
+            if linkage.public() {
+                self.shared.entry(name).or_insert(symbol);
+            }
+        }
+        found
+    }
+
+    /// Gives a name its meaning.
+    fn name(&mut self, name: &'a str, linkage: &Linkage, symbol: Symbol) {
+        self.names.insert(name, symbol);
+        if linkage.public() {
+            self.shared.insert(name, symbol);
+        }
+    }
+
     /// `.version 9.3  .target sm_90, debug  .address_size 64`.
     fn header(&mut self) -> Result<()> {
         if !self.cursor.eat_dot("version") {
@@ -48,7 +107,7 @@ impl<'a> Scope<'a> {
         let Some((major, minor)) = version.filter(|&(a, b): &(u32, u32)| a < 100 && b < 10) else {
             return Err(PtxError::new(t.line, format!("`{}` is not a PTX version", t.text)));
         };
-        self.program.version = major * 10 + minor;
+        self.program.version = self.program.version.max(major * 10 + minor);
         if !self.cursor.eat_dot("target") {
             return self.cursor.expected("`.target`");
         }
@@ -56,12 +115,11 @@ impl<'a> Scope<'a> {
             let line = self.cursor.line();
             let name = self.cursor.ident()?;
             self.program.debug |= name == "debug";
-            if let Some(arch) = name.strip_prefix("sm_").or_else(|| name.strip_prefix("compute_")) {
-                let digits = arch.trim_end_matches(['a', 'f']);
-                let Some(n) = digits.parse().ok().filter(|n| *n < 1000) else {
+            if name.starts_with("sm_") || name.starts_with("compute_") {
+                let Some(target) = Target::named(name) else {
                     return Err(PtxError::new(line, format!("`{name}` is not a target")));
                 };
-                self.program.target = n;
+                self.program.targets.push(target);
             }
             if !self.cursor.eat(b',') {
                 break;
@@ -128,7 +186,7 @@ impl<'a> Scope<'a> {
             let line = self.cursor.line();
             match self.cursor.dot()? {
                 "extern" => linkage.external = true,
-                "visible" | "common" => {}
+                "visible" | "common" => linkage.visible = true,
                 "weak" => linkage.weak = true,
                 "global" => return self.variable(Space::Global, &linkage),
                 "const" => return self.variable(Space::Const, &linkage),
@@ -146,11 +204,11 @@ impl<'a> Scope<'a> {
     pub fn variable(&mut self, space: Space, linkage: &Linkage) -> Result<()> {
         for (name, symbol, line) in self.declare_variables(space, linkage)? {
             let (Symbol::Var(new) | Symbol::Shared(new)) = symbol else { continue };
-            match self.names.get(name).copied() {
-                None => {
-                    self.names.insert(name, symbol);
-                }
-                Some(Symbol::Var(old) | Symbol::Shared(old)) => {
+            match self.declared(name, linkage) {
+                None => self.name(name, linkage, symbol),
+                Some(Symbol::Var(old) | Symbol::Shared(old))
+                    if self.program.vars[old as usize].space == space =>
+                {
                     // An extern declaration and its definition, or a weak one twice: one of them stays.
                     let var = self.program.vars[new as usize].clone();
                     self.program.vars[new as usize] =
@@ -213,12 +271,12 @@ impl<'a> Scope<'a> {
             ));
         }
         self.function_directives(&mut f)?;
-        let index = match self.names.get(name) {
-            Some(&Symbol::Function(i)) => i,
+        let index = match self.declared(name, linkage) {
+            Some(Symbol::Function(i)) => i,
             Some(_) => return Err(PtxError::new(line, format!("`{name}` is defined twice"))),
             None => {
                 let i = self.program.functions.len() as u32;
-                self.names.insert(name, Symbol::Function(i));
+                self.name(name, linkage, Symbol::Function(i));
                 self.program.functions.push(Function { external: true, ..f.clone() });
                 i
             }

@@ -1,0 +1,101 @@
+//! Several texts as one module.
+
+mod common;
+
+use common::{Arg, Device, pack};
+use softcuda_engine::{Launch, Loaded, Module};
+
+const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+/// A text with a function and a variable of its own, a function that others see, and a kernel that stores what both give.
+fn text(own: u32, seen: &str, other: &str) -> String {
+    format!(
+        "{HEAD}.extern .func (.param .b32 r) {other}();\n\
+         .global .u32 number = {own};\n.global .u64 place = number;\n\
+         .func (.param .b32 r) helper() {{ .reg .b32 a; .reg .b64 p; ld.global.u64 p, [place]; ld.global.u32 a, [p]; st.param.b32 [r], a; ret; }}\n\
+         .visible .func (.param .b32 r) {seen}() {{ .reg .b32 a; .param .b32 q; call (q), helper; ld.param.b32 a, [q]; add.u32 a, a, 1; \
+         st.param.b32 [r], a; ret; }}\n\
+         .visible .entry k{own}(.param .u64 out) {{ .reg .b32 a, b; .reg .b64 o; .param .b32 q; ld.param.u64 o, [out]; \
+         call (q), helper; ld.param.b32 a, [q]; call (q), {other}; ld.param.b32 b, [q]; \
+         st.global.v2.u32 [o], {{a, b}}; ret; }}\n"
+    )
+}
+
+#[test]
+fn what_is_not_visible_is_a_texts_own() {
+    let d = Device::new();
+    let (first, second) = (text(10, "f", "g"), text(20, "g", "f"));
+    let module = Module::link(&[&first, &second]).unwrap();
+    assert_eq!(module.undefined(), None);
+    let loaded = Loaded::new(&d.memory, module).unwrap();
+    for (kernel, want) in loaded.kernels().iter().zip([[10, 21], [20, 11]]) {
+        let o = d.put(&[0u32; 2]);
+        d.run(kernel, [1; 3], [1; 3], &[Arg::U64(o)]).unwrap();
+        assert_eq!(d.get::<u32>(o, 2), want, "{}", kernel.name);
+    }
+}
+
+#[test]
+fn what_is_visible_is_defined_once() {
+    let one = text(10, "f", "g");
+    let e = Module::link(&[&one, &text(20, "f", "h")]).unwrap_err();
+    assert!(e.message.contains("`f` is defined twice"), "{e}");
+    assert_eq!(e.line, 8, "of the second text");
+    let alone = Module::parse(&one).unwrap();
+    assert_eq!(alone.undefined().as_deref(), Some("g"));
+    // An extern variable is the other text's; a weak one gives way.
+    let uses = format!("{HEAD}.extern .global .u32 x;\n.global .u64 y = x;\n.weak .global .u32 w = 1;\n");
+    let has = format!("{HEAD}.visible .global .u32 x = 5;\n.weak .global .u32 w = 2;\n.global .u64 y = w;\n");
+    for texts in [[&uses, &has], [&has, &uses]] {
+        let d = Device::new();
+        let module = Module::link(&texts.map(|t| t.as_str())).unwrap();
+        let loaded = Loaded::new(&d.memory, module).unwrap();
+        let at = |name: &str| loaded.globals().filter(|g| g.name == name).map(|g| g.addr).collect::<Vec<_>>();
+        let (x, w) = (at("x")[0], at("w")[0]);
+        let ys: Vec<u64> = at("y").into_iter().map(|y| d.get::<u64>(y, 1)[0]).collect();
+        let expected = if std::ptr::eq(texts[0], &uses) { [x, w] } else { [w, x] };
+        assert_eq!(ys, expected);
+        assert_eq!(d.get::<u32>(x, 1), [5]);
+    }
+}
+
+/// As numba calls it: the handle of the grid, and its barrier, by the names of NVIDIA's device runtime.
+#[test]
+fn the_device_runtimes_grid_barrier() {
+    let d = Device::new();
+    let text = format!(
+        "{HEAD}.extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 s);\n\
+         .extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 h, .param .b32 f);\n\
+         .visible .entry k(.param .u64 out, .param .u64 sum) {{ .reg .b64 h, o, s, w; .reg .b32 i, n, t, r, v, round; .reg .pred p;\n\
+         ld.param.u64 o, [out]; ld.param.u64 s, [sum]; mov.u32 i, %ctaid.x; mov.u32 n, %nctaid.x; mov.u32 t, %ntid.x; mul.lo.u32 n, n, t;\n\
+         mad.lo.u32 i, i, t, 0; mov.u32 t, %tid.x; add.u32 i, i, t; mul.wide.u32 w, i, 4; add.u64 o, o, w; mov.u32 round, 0;\n\
+         {{ .param .b32 a; .param .b64 q; mov.u32 v, 1; st.param.b32 [a], v; call (q), cudaCGGetIntrinsicHandle, (a); ld.param.b64 h, [q]; }}\n\
+         AGAIN: red.global.add.u32 [s], 1;\n\
+         {{ .param .b64 a; .param .b32 b, q; mov.u32 v, 0; st.param.b64 [a], h; st.param.b32 [b], v; \
+         call (q), cudaCGSynchronize, (a, b); ld.param.b32 r, [q]; }}\n\
+         add.u32 round, round, 1; ld.relaxed.gpu.global.u32 v, [s]; mul.lo.u32 t, n, round; setp.lt.u32 p, v, t; @p trap;\n\
+         {{ .param .b64 a; .param .b32 b, q; mov.u32 v, 0; st.param.b64 [a], h; st.param.b32 [b], v; \
+         call (q), cudaCGSynchronize, (a, b); ld.param.b32 r, [q]; }}\n\
+         setp.lt.u32 p, round, 5; setp.eq.and.u32 p, r, 0, p; @p bra AGAIN; shl.b32 r, r, 8; or.b32 r, r, round; st.global.u32 [o], r; ret; }}"
+    );
+    let module = Module::parse(&text).unwrap();
+    assert_eq!(module.targets().len(), 1, "the runtime's own text is for every device");
+    let loaded = Loaded::new(&d.memory, module).unwrap();
+    let k = &loaded.kernels()[0];
+    let (o, s) = (d.put(&[9u32; 4 * 48]), d.put(&[0u32]));
+    let params = pack(k, &[o, s].map(Arg::U64));
+    let launch =
+        Launch { grid: [4, 1, 1], block: [48, 1, 1], params, cooperative: true, ..Launch::default() };
+    d.engine.run(k, &launch).unwrap();
+    assert_eq!(d.get::<u32>(s, 1), [5 * 4 * 48]);
+    assert!(d.get::<u32>(o, 4 * 48).iter().all(|r| *r == 5));
+    // A launch that is not cooperative has no grid barrier: cudaErrorInvalidValue.
+    let (o, s) = (d.put(&[9u32]), d.put(&[0u32]));
+    d.run(k, [1; 3], [1; 3], &[o, s].map(Arg::U64)).unwrap();
+    assert_eq!(d.get::<u32>(o, 1), [1 << 8 | 1]);
+}
+
+#[test]
+fn again_one_thread_at_a_time() {
+    common::again_one_thread_at_a_time();
+}
