@@ -6,7 +6,7 @@ use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::graph::capture;
 use crate::{current, graveyard};
-use softcuda_engine::{Access, Reservation};
+use softcuda_engine::{Access, Reservation, is_mapped};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +24,22 @@ const GRANULE: u64 = 64 << 10;
 /// The memory of [`alloc`], by address.
 static ALLOCATED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
+/// Ranges of the program's own memory that kernels reach: bytes by address.
+static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+/// Takes from kernels what the program has unmapped without saying so: they would bring the process down. A card keeps such
+/// pages; here their access is 700. Called before each kernel; what is unmapped while one runs is not seen.
+pub fn forget_what_is_gone() {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.retain(|address, bytes| {
+        let there = is_mapped(*address, *bytes);
+        if !there {
+            driver::devices().iter().for_each(|device| _ = device.memory.close_window(*address));
+        }
+        there
+    });
+}
+
 /// Lets the kernels of every device reach a range.
 fn register(address: u64, bytes: u64, access: Access) -> bool {
     let devices = driver::devices();
@@ -38,6 +54,7 @@ fn register(address: u64, bytes: u64, access: Access) -> bool {
 
 /// Ends what [`alloc`] or [`pin`] made; the memory itself goes if it was allocated here.
 pub fn give_back(allocation: &Allocation) {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&allocation.base);
     for device in driver::devices() {
         device.memory.close_window(allocation.base);
     }
@@ -138,6 +155,7 @@ pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     if !register(address, bytes as u64, access) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes as u64);
     TABLES.allocations.add(address, bytes as u64, What::Registered(flags), context.handle, &context.device);
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! `cuCtxGetLimit` and `cuCtxSetLimit`. A CPU needs none of these sizes: they are kept so that a program reads back what
-//! it set.
+//! `cuCtxGetLimit` and `cuCtxSetLimit`. The sizes of the buffer of `printf` and of the heap of device code are the device's, whose
+//! contexts share both; a CPU needs none of the others, which are kept so that a program reads back what it set.
 #![forbid(unsafe_code)]
 
+use crate::device::Device;
 use crate::error::*;
 
 /// The limits of a context, by their number.
@@ -16,6 +17,9 @@ impl Default for Limits {
     }
 }
 
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const PRINTF: usize = 1;
+const HEAP: usize = 2;
 /// Device-side synchronisation is gone since compute capability 9.0.
 const SYNC_DEPTH: usize = 3;
 
@@ -40,7 +44,7 @@ impl Limits {
     ///
     /// # Errors
     /// As [`Limits::get`]; `CUDA_ERROR_INVALID_VALUE` for a value out of range.
-    pub fn set(&mut self, limit: u32, value: usize) -> Result {
+    pub fn set(&mut self, limit: u32, value: usize, device: &Device) -> Result {
         let index = Self::index(limit)?;
         let allowed = match index {
             0 => value <= 512 << 10,
@@ -52,6 +56,11 @@ impl Limits {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         self.0[index] = value;
+        match index {
+            PRINTF => device.engine.set_output_limit(value),
+            HEAP => device.engine.set_heap_limit(value as u64),
+            _ => {}
+        }
         Ok(())
     }
 }

@@ -146,3 +146,38 @@ fn limits_are_read_back() {
     assert_eq!(cu!(cuCtxGetLimit(&mut value, 3)), CUDA_ERROR_UNSUPPORTED_LIMIT);
     assert_eq!(cu!(cuCtxSetLimit(77, 0)), CUDA_ERROR_INVALID_VALUE);
 }
+
+/// A kernel that never ends and never waits cannot be stopped; the process can end all the same.
+#[test]
+fn a_process_ends_though_its_kernel_does_not() {
+    const NAME: &str = "a_process_ends_though_its_kernel_does_not";
+    in_child(NAME, &[], std::process::Stdio::null(), || {
+        let context = context();
+        let text = ".version 8.0 .target sm_80 .address_size 64 .visible .entry forever() { L: bra L; }";
+        let kernel = function(module(text), "forever");
+        assert_eq!(launch(kernel, 2, 64, stream(1), &[]), CUDA_SUCCESS);
+        std::mem::forget(context);
+        std::process::exit(0);
+    });
+}
+
+/// What is set is what device code then has: see the engine's own tests of both.
+#[test]
+fn limits_of_printf_and_of_the_heap_hold() {
+    in_child("limits_of_printf_and_of_the_heap_hold", &[], std::process::Stdio::null(), || {
+        let _context = context();
+        let text = ".version 8.0 .target sm_80 .address_size 64\n.extern .func (.param .b64 r) malloc(.param .b64 s);\n\
+            .visible .entry take(.param .u64 out, .param .u64 bytes) { .reg .b64 o, b, p; .param .b64 s, r; ld.param.u64 o, [out]; ld.param.u64 b, [bytes];\n\
+            st.param.b64 [s], b; call (r), malloc, (s); ld.param.b64 p, [r]; st.global.u64 [o], p; ret; }\n";
+        let kernel = function(module(text), "take");
+        let out = alloc(8);
+        let take = |bytes: u64| {
+            assert_eq!(launch(kernel, 1, 1, 0, &[out, bytes]), CUDA_SUCCESS);
+            read(out, 8) != [0; 8]
+        };
+        assert!(!take((8 << 20) + 1), "8 MiB at first");
+        ok!(cuCtxSetLimit(2, 16 << 20));
+        assert!(take((8 << 20) + 1));
+        assert!(!take(8 << 20));
+    });
+}

@@ -266,6 +266,26 @@ fn read_only_pages_are_read_only_for_kernels_and_copies() {
     unsafe { libc::munmap(pages, 8192) };
 }
 
+/// Memory that the program unmaps without saying so is 700 for a kernel that comes later, and does not end the process.
+#[test]
+fn registered_memory_that_is_unmapped_is_no_longer_there_for_kernels() {
+    let _context = context();
+    let memory = alloc(64);
+    for bytes in [8192, 1 << 20] {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let pages = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+        let last = pages.expose_provenance() as u64 + bytes as u64 - 4;
+        ok!(cuMemHostRegister_v2(pages, bytes, 0));
+        assert_eq!(move_on(0, last, memory), CUDA_SUCCESS);
+        assert_eq!(unsafe { libc::munmap(pages.byte_add(bytes - 4096), 4096) }, 0);
+        assert_eq!(move_on(0, memory, last), CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(move_on(0, last, memory), CUDA_ERROR_ILLEGAL_ADDRESS);
+        ok!(cuMemHostUnregister(pages));
+        unsafe { libc::munmap(pages, bytes - 4096) };
+    }
+}
+
 #[test]
 fn two_registrations_on_one_page() {
     let _context = context();

@@ -48,8 +48,7 @@
 //! * Wild accesses that stay inside of a 64 KiB granule in use are not seen.
 //! * A loop that never ends and never waits cannot be stopped by [`Engine::cancel`]: end the process.
 //! * `cp.async` copies at once. All fences and atomics are sequentially consistent and of system scope.
-//! * Refused at load, with the instruction and its line: `wgmma`, bulk and tensor copies, `st.async` and `red.async`, `tcgen05`,
-//!   `mma.sp` and the quad-pair `mma.m8n8k4` of f16, `redux` of f32, `stacksave` and `alloca`, `ue8m0` and stochastic rounding.
+//! * What is refused when a module is loaded, with the instruction and its line, is listed in `docs/ptx.md`.
 //!
 //! # Groups of lanes
 //!
@@ -76,6 +75,9 @@ pub use engine::{Engine, Gate, Launch};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
-pub use memory::{Access, Ledger, Memory, Physical, Reservation, SharedMemory, token, token_label};
+pub use memory::{
+    Access, Ledger, Memory, Physical, Reservation, SharedMemory, is_mapped, token, token_label,
+};
 pub use module::Module;
+pub use ptx::{Reach, Target};
 pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};

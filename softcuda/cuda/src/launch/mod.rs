@@ -12,9 +12,9 @@ use crate::attributes::{MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK};
 use crate::context::{self, Context};
 use crate::error::*;
 use crate::function::{self, Function};
-use crate::log;
 use crate::op::Op;
 use crate::stream::Work;
+use crate::{host, log};
 use cudarc::driver::sys::CUresult;
 use parameters::Values;
 use softcuda_engine as engine;
@@ -160,7 +160,10 @@ impl KernelOp {
     /// The code of the fault that ended it.
     pub fn run(&self) -> Result {
         let (kernel, device) = (&self.function.kernel, &self.context.device);
-        let run = || device.engine.run(kernel, &self.launch);
+        let run = || {
+            host::forget_what_is_gone();
+            device.engine.run(kernel, &self.launch)
+        };
         device.share.kernel(self.stream, &kernel.name, run).map_err(|fault| {
             log::line(|| format!("kernel {}: {fault}", kernel.name));
             of_fault(&fault)

@@ -12,6 +12,7 @@ use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::Memory;
 use crate::runtime::cluster::MOST_BLOCKS;
+use crate::runtime::device_heap::DeviceHeap;
 use crate::runtime::print::Output;
 use crate::runtime::stack::size_class;
 use pool::Pool;
@@ -51,6 +52,7 @@ pub(crate) struct Grid {
     pub params: Box<[u8]>,
     pub memory: Arc<Memory>,
     pub output: Arc<Output>,
+    pub heap: Arc<DeviceHeap>,
     /// Not 0: end as soon as possible.
     pub stop: AtomicU32,
     id: u64,
@@ -92,6 +94,7 @@ pub struct Engine {
     memory: Arc<Memory>,
     pool: Arc<Pool>,
     output: Arc<Output>,
+    heap: Arc<DeviceHeap>,
     generator: OnceLock<Result<Clif, String>>,
     cache: Option<Arc<CodeCache>>,
     grids: AtomicU64,
@@ -113,6 +116,7 @@ impl Engine {
             pool: Pool::new(memory.clone(), workers.max(1)),
             memory,
             output: Arc::default(),
+            heap: Arc::default(),
             generator: OnceLock::new(),
             grids: AtomicU64::new(1),
             process: std::process::id(),
@@ -187,6 +191,7 @@ impl Engine {
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
             output: self.output.clone(),
+            heap: self.heap.clone(),
             stop: AtomicU32::new(0),
             id: self.grids.fetch_add(1, Ordering::Relaxed),
             dims: launch.grid,
@@ -219,8 +224,18 @@ impl Engine {
         self.pool.set_gate(gate);
     }
 
-    /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. At most 1 MiB is
-    /// kept; what is printed beyond it is lost (CUDA loses the oldest instead).
+    /// Sets how many bytes of what kernels print are kept until [`Engine::take_output`] (at first 1 MiB).
+    pub fn set_output_limit(&self, bytes: usize) {
+        self.output.limit(bytes);
+    }
+
+    /// Sets how many bytes device code can have allocated at once (at first 8 MiB); beyond, its `malloc` gives null.
+    pub fn set_heap_limit(&self, bytes: u64) {
+        self.heap.limit(bytes);
+    }
+
+    /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. Of more than the limit the
+    /// newest is there: what one call printed is there whole or not at all.
     pub fn take_output(&self) -> Vec<u8> {
         self.output.take()
     }

@@ -20,6 +20,7 @@ mod windows;
 mod word;
 
 pub use budget::Ledger;
+pub use map::is_mapped;
 pub use peers::SharedMemory;
 pub use physical::{Physical, Reservation, token, token_label};
 pub use windows::Access;

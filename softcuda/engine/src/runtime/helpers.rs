@@ -176,8 +176,8 @@ unsafe extern "C" fn resolve(t: *mut Thread, token: u64, line: u32) -> usize {
 unsafe extern "C" fn malloc(t: *mut Thread, args: *const u64, ret: *mut u64, _line: u32) {
     // SAFETY: generated code passes the arguments and result of the call: one 64-bit number each.
     unsafe {
-        let memory = &grid_of(t).memory;
-        *ret = memory.alloc(args.read(), 16).unwrap_or(0);
+        let grid = grid_of(t);
+        *ret = grid.heap.take(&grid.memory, args.read());
     }
 }
 
@@ -185,8 +185,10 @@ unsafe extern "C" fn free(t: *mut Thread, args: *const u64, _ret: *mut u64, line
     // SAFETY: as in `malloc`.
     unsafe {
         let addr = args.read();
-        if addr != 0 && !grid_of(t).memory.free(addr) {
-            fail(t, FaultKind::IllegalAddress, line, format!("free of {addr:#x}, which is no allocation"));
+        let grid = grid_of(t);
+        if addr != 0 && !grid.heap.give(&grid.memory, addr) {
+            let what = format!("free of {addr:#x}, which device code has not allocated");
+            fail(t, FaultKind::IllegalAddress, line, what);
         }
     }
 }

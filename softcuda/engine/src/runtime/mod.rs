@@ -5,6 +5,7 @@ pub mod block;
 pub mod cluster;
 pub mod collective;
 pub mod context;
+pub mod device_heap;
 pub mod helpers;
 pub mod math;
 pub mod mbarrier;

@@ -4,30 +4,64 @@ use super::block::{fail, grid_of};
 use super::context::Thread;
 use crate::error::FaultKind;
 use crate::memory::Memory;
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::Mutex;
 
-/// As much as CUDA keeps between two flushes.
+/// As much as CUDA keeps between two flushes unless a program wants another size (`CU_LIMIT_PRINTF_FIFO_SIZE`).
 const LIMIT: usize = 1 << 20;
 /// The longest text that is read from device memory.
 const MAX_STRING: usize = 64 << 10;
 
-/// The bounded buffer of printed text.
-#[derive(Default)]
-pub struct Output {
-    text: Mutex<Vec<u8>>,
+/// What was printed and not taken yet: what each call printed, oldest first. When there is no room the oldest goes, as in CUDA's buffer
+/// (CUDA C++ Programming Guide, "Limitations" of formatted output).
+pub struct Output(Mutex<Fifo>);
+
+struct Fifo {
+    texts: VecDeque<Vec<u8>>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Output(Mutex::new(Fifo { texts: VecDeque::new(), bytes: 0, limit: LIMIT }))
+    }
 }
 
 impl Output {
-    fn push(&self, more: &[u8]) {
-        let mut text = self.text.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let room = LIMIT - text.len().min(LIMIT);
-        text.extend_from_slice(&more[..more.len().min(room)]);
+    fn lock(&self) -> std::sync::MutexGuard<'_, Fifo> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn push(&self, text: Vec<u8>) {
+        let mut fifo = self.lock();
+        fifo.bytes += text.len();
+        fifo.texts.push_back(text);
+        fifo.shrink();
     }
 
     /// Takes everything.
     pub fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.text.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        let mut fifo = self.lock();
+        fifo.bytes = 0;
+        std::mem::take(&mut fifo.texts).into_iter().flatten().collect()
+    }
+
+    /// Keeps so many bytes from now on.
+    pub fn limit(&self, bytes: usize) {
+        let mut fifo = self.lock();
+        fifo.limit = bytes;
+        fifo.shrink();
+    }
+}
+
+impl Fifo {
+    fn shrink(&mut self) {
+        while self.bytes > self.limit {
+            let Some(oldest) = self.texts.pop_front() else { break };
+            self.bytes -= oldest.len();
+        }
     }
 }
 
@@ -61,7 +95,7 @@ pub unsafe extern "C" fn vprintf(t: *mut Thread, args: *const u64, ret: *mut i32
             let grid = grid_of(t);
             string(&grid.memory, format).map(|f| {
                 let (text, count) = print(&grid.memory, &f, list);
-                grid.output.push(&text);
+                grid.output.push(text);
                 count
             })
         };
@@ -254,7 +288,7 @@ pub unsafe extern "C" fn assert_fail(t: *mut Thread, args: *const u8, _ret: *mut
             let all = format!(
                 "{file}:{source_line}: {function}: block: [{x},{y},{z}], thread: [{i},{j},{k}] Assertion `{message}` failed.\n"
             );
-            grid.output.push(all.as_bytes());
+            grid.output.push(all.into_bytes());
         }
         fail(t, FaultKind::Assert, line, "device-side assertion failed".to_string())
     }
