@@ -82,6 +82,114 @@ JOIN:
     assert_eq!(out[1], 7);
 }
 
+/// One lane of a warp, in a loop that the others are not in, waits for what another warp does.
+#[test]
+fn a_lane_waits_for_another_warp() {
+    let d = Device::new();
+    let body = "
+    .shared .u32 flag;
+    setp.eq.u32 p0, r1, 0; @p0 st.shared.u32 [flag], 0; bar.sync 0;
+    setp.eq.u32 p1, r1, 5;
+    @!p1 bra OTHER;
+L:  ld.volatile.shared.u32 r10, [flag]; setp.eq.u32 p2, r10, 0; @p2 bra L;
+    bra JOIN;
+OTHER:
+    setp.ne.u32 p3, r1, 70;
+    @p3 bra JOIN;
+    st.volatile.shared.u32 [flag], 9;
+JOIN:
+    bar.warp.sync -1;
+    ld.volatile.shared.u32 r11, [flag];
+    selp.u32 r12, 9, 1, p1; @p1 mov.u32 r12, r10;
+    shfl.sync.idx.b32 r12, r12, 5, 31, -1;
+    bar.sync 0;
+    st.global.u32 [q3], r12;";
+    let out = run(&d, body, 0, 3, 96, 0);
+    for (i, v) in out.iter().enumerate() {
+        assert_eq!(*v, if i % 96 < 32 { 9 } else { 1 }, "thread {i}");
+    }
+}
+
+/// A warp that is two rows of a block 16 wide: shuffles, votes and barriers go by lanes, addresses by rows.
+#[test]
+fn blocks_of_sixteen_columns() {
+    let d = Device::new();
+    let body = "
+    mov.u32 r20, %tid.y; mad.lo.u32 r21, r20, 16, r1;
+    mul.wide.u32 q4, r21, 4; add.u64 q5, q1, q4;
+    mov.u32 r22, %laneid; mad.lo.u32 r10, r20, 100, r1;
+    shfl.sync.bfly.b32 r11, r10, 16, 31, -1;
+    setp.eq.u32 p0, r1, 3; vote.sync.ballot.b32 r12, p0, -1;
+    mov.u32 r13, 0; mov.u32 r14, 0;
+L:  add.u32 r14, r14, r20; bar.sync 0;
+    add.u32 r13, r13, 1; setp.lt.u32 p1, r13, 4; @p1 bra L;
+    setp.eq.u32 p2, r12, 0x00080008; selp.u32 r15, 100000, 0, p2;
+    setp.ne.u32 p3, r20, 1; @p3 bra OUT;
+    shfl.sync.down.b32 r11, r10, 1, 0x101f, 0xffff0000;
+OUT:
+    add.u32 r15, r15, r11; mad.lo.u32 r15, r14, 1000000, r15;
+    st.global.u32 [q5], r15;";
+    let m = d.load(&ptx(body));
+    let b = d.put(&[0u32; 64]);
+    d.run(&m.kernels()[0], [1; 3], [16, 4, 1], &[Arg::U64(0), Arg::U64(b), Arg::U32(0)]).unwrap();
+    for (t, v) in d.get::<u32>(b, 64).into_iter().enumerate() {
+        let (x, y) = (t as u32 % 16, t as u32 / 16);
+        let shuffled = if y == 1 { 100 + if x < 15 { x + 1 } else { x } } else { (y ^ 1) * 100 + x };
+        assert_eq!(v, 4 * y * 1_000_000 + 100_000 + shuffled, "thread {x},{y}");
+    }
+}
+
+/// Votes and shuffles of those lanes only that take a branch, whose members differ from round to round.
+#[test]
+fn votes_of_the_lanes_of_a_branch() {
+    let d = Device::new();
+    let body = "
+    mov.u32 r10, 0; mov.u32 r11, 0;
+L:  shr.u32 r12, r1, r10; and.b32 r12, r12, 1; setp.eq.u32 p0, r12, 1;
+    vote.sync.ballot.b32 r13, p0, -1;
+    @!p0 bra ZERO;
+    setp.gt.u32 p1, r1, 20; vote.sync.any.pred p2, p1, r13; vote.sync.all.pred p3, p1, r13;
+    bra JOIN;
+ZERO:
+    not.b32 r14, r13;
+    setp.gt.u32 p1, r1, 20; vote.sync.any.pred p2, p1, r14; vote.sync.all.pred p3, p1, r14;
+JOIN:
+    shl.b32 r11, r11, 2; @p2 or.b32 r11, r11, 1; @p3 or.b32 r11, r11, 2;
+    add.u32 r10, r10, 1; setp.lt.u32 p4, r10, 5; @p4 bra L;
+    st.global.u32 [q3], r11;";
+    let out = run(&d, body, 0, 1, 32, 0);
+    for lane in 0..32u32 {
+        let want = (0..5).fold(0, |sum, bit| {
+            let members: Vec<u32> = (0..32).filter(|l| l >> bit & 1 == lane >> bit & 1).collect();
+            let (any, all) = (members.iter().any(|l| *l > 20), members.iter().all(|l| *l > 20));
+            sum << 2 | u32::from(any) | u32::from(all) << 1
+        });
+        assert_eq!(out[lane as usize], want, "lane {lane}");
+    }
+}
+
+/// A barrier behind a test that differs within the block and not within a warp, with the others at another one.
+#[test]
+fn barriers_behind_tests_of_whole_warps() {
+    let d = Device::new();
+    let body = "
+    .shared .u32 cells[4];
+    shr.u32 r10, r1, 6; mul.wide.u32 q4, r10, 4; mov.u64 q5, cells; add.u64 q4, q4, q5; cvt.u32.u64 r11, q4;
+    and.b32 r12, r1, 63; setp.eq.u32 p0, r12, 0; @p0 st.shared.u32 [r11], 0; bar.sync 0;
+    setp.ge.u32 p1, r1, 64;
+    @p1 bra HIGH;
+    red.shared.add.u32 [r11], 1; bar.sync 1, 64; ld.shared.u32 r13, [r11]; bar.sync 1, 64; red.shared.add.u32 [r11], 1;
+    bra JOIN;
+HIGH:
+    red.shared.add.u32 [r11], 3; bar.sync 2, 64; ld.shared.u32 r13, [r11]; bar.sync 2, 64;
+JOIN:
+    bar.sync 0; ld.shared.u32 r14, [r11]; mad.lo.u32 r14, r14, 1000, r13; st.global.u32 [q3], r14;";
+    let out = run(&d, body, 0, 2, 128, 0);
+    for (i, v) in out.iter().enumerate() {
+        assert_eq!(*v, if i % 128 < 64 { 128 * 1000 + 64 } else { 192 * 1000 + 192 }, "thread {i}");
+    }
+}
+
 #[test]
 fn half_warps_shuffle_apart() {
     let d = Device::new();

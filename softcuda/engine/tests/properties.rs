@@ -99,6 +99,56 @@ const OPS: &[(&str, &str, Eval)] = &[
     ("shf.l.wrap.b32 d, a, b, c", "b32", |a, b, c| w(((b << 32 | u64::from(u(a))) << (c & 31) >> 32) as u32)),
     ("lop3.b32 d, a, b, c, 0xe4", "b32", |a, b, c| w(u((c & a) | (!c & b)))),
     ("add.cc.u32 d, a, b; addc.u32 d, c, 0", "u32", |a, b, c| w(u(c).wrapping_add(u32::from(u(a).overflowing_add(u(b)).1)))),
+    ("sub.cc.u64 d, a, b; subc.u64 d, c, 0", "u64", |a, b, c| c.wrapping_sub(u64::from(a < b))),
+    ("mad.lo.cc.u32 d, a, b, c; madc.hi.u32 d, a, b, c", "u32", |a, b, c| {
+        let carry = (u64::from(u(u(a).wrapping_mul(u(b)).into())) + u64::from(u(c))) >> 32;
+        w((u64::from(u(a)) * u64::from(u(b)) >> 32) as u32).wrapping_add(w(u(c))).wrapping_add(carry) & 0xffff_ffff
+    }),
+    ("mul.hi.u32 d, a, b", "u32", |a, b, _| w((u64::from(u(a)) * u64::from(u(b)) >> 32) as u32)),
+    ("mul24.lo.u32 d, a, b", "u32", |a, b, _| w((u(a) & 0xff_ffff).wrapping_mul(u(b) & 0xff_ffff))),
+    ("mad.wide.u32 d, a, b, 7", "u32 u64", |a, b, _| u64::from(u(a)) * u64::from(u(b)) + 7),
+    ("add.sat.s32 d, a, b", "s32", |a, b, _| i(s(a).saturating_add(s(b)))),
+    ("sad.s32 d, a, b, c", "s32", |a, b, c| i(s(c).wrapping_add(s(a).wrapping_sub(s(b)).wrapping_mul(if s(a) < s(b) { -1 } else { 1 })))),
+    ("bfe.u32 d, a, b, c", "u32", |a, b, c| {
+        let (pos, len) = (u(b) & 255, u(c) & 255);
+        let v = u64::from(u(a)).checked_shr(pos).unwrap_or(0);
+        if len >= 32 { w(v as u32) } else { v & ((1 << len) - 1) }
+    }),
+    ("bfi.b32 d, a, b, c, 9", "u32", |a, b, c| {
+        let mask = (0x1ffu64).checked_shl(u(c) & 255).unwrap_or(0) as u32;
+        let v = u64::from(u(a)).checked_shl(u(c) & 255).unwrap_or(0) as u32;
+        w((v & mask) | (u(b) & !mask))
+    }),
+    ("prmt.b32 d, a, b, c", "b32", |a, b, c| {
+        let bytes = (u64::from(u(b)) << 32 | u64::from(u(a))).to_le_bytes();
+        let byte = |n: u32| {
+            let v = bytes[(u(c) >> (4 * n) & 7) as usize];
+            if u(c) >> (4 * n) & 8 == 0 { v } else { (v as i8 >> 7) as u8 }
+        };
+        w(u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]))
+    }),
+    ("dp4a.s32.u32 d, a, b, c", "s32", |a, b, c| {
+        let sum: i32 = (0..4).map(|n| i32::from((s(a) >> (8 * n)) as i8) * i32::from((s(b) >> (8 * n)) as u8)).sum();
+        i(s(c).wrapping_add(sum))
+    }),
+    ("dp2a.hi.u32.s32 d, a, b, c", "s32", |a, b, c| {
+        let sum: i32 = (0..2).map(|n| i32::from((s(a) >> (16 * n)) as u16).wrapping_mul(i32::from((s(b) >> (16 + 8 * n)) as i8))).sum();
+        i(s(c).wrapping_add(sum))
+    }),
+    ("vadd2.s32.s32.s32.sat d, a, b, c", "s32", |a, b, _| {
+        let half = |n: u32| (s(a) >> (16 * n)) as i16 as i32 + (s(b) >> (16 * n)) as i16 as i32;
+        let clamp = |v: i32| v.clamp(-32768, 32767) as u16;
+        w(u32::from(clamp(half(0))) | u32::from(clamp(half(1))) << 16)
+    }),
+    ("vabsdiff4.u32.u32.u32.add d, a, b, c", "u32", |a, b, c| {
+        let sum: u32 = (0..4).map(|n| u32::from((u(a) >> (8 * n)) as u8).abs_diff(u32::from((u(b) >> (8 * n)) as u8))).sum();
+        w(u(c).wrapping_add(sum))
+    }),
+    ("bfind.s64 d, a", "s64 u32", |a, _, _| {
+        let v = if (a as i64) < 0 { !a } else { a };
+        w(if v == 0 { u32::MAX } else { 63 - v.leading_zeros() })
+    }),
+    ("slct.u32.s32 d, a, b, c", "s32", |a, b, c| if s(c) >= 0 { w(u(a)) } else { w(u(b)) }),
     ("add.f32 d, a, b", "f32", |a, b, _| of(f(a) + f(b))),
     ("sub.f64 d, a, b", "f64", |a, b, _| og(g(a) - g(b))),
     ("mul.f32 d, a, b", "f32", |a, b, _| of(f(a) * f(b))),

@@ -57,6 +57,9 @@ pub struct Product {
     pub saturate: bool,
     /// Of single bits: `and` instead of `xor` before they are counted.
     pub and: bool,
+    /// Only of [`Product::quads`]: whether a lane holds four elements of one column of `a` (`.col`), and of one row of `b` (`.row`),
+    /// and not of a row and a column.
+    pub across: [bool; 2],
 }
 
 impl Product {
@@ -68,6 +71,8 @@ impl Product {
             | packed
             | u64::from(self.saturate) << 48
             | u64::from(self.and) << 49
+            | u64::from(self.across[0]) << 50
+            | u64::from(self.across[1]) << 51
     }
 
     /// From [`Product::code`].
@@ -83,28 +88,35 @@ impl Product {
             d: element(3)?,
             saturate: code >> 48 & 1 == 1,
             and: code >> 49 & 1 == 1,
+            across: [code >> 50 & 1 == 1, code >> 51 & 1 == 1],
         })
     }
 
+    /// Whether these are four products, each of the 8 lanes of a pair of quads: `mma.m8n8k4` of f16.
+    pub fn quads(self) -> bool {
+        self.a == Element::F16 && (self.m, self.n, self.k) == (8, 8, 4)
+    }
+
     /// 32-bit words that each of 32 lanes holds of `rows` × `columns` elements.
-    fn words(rows: u32, columns: u32, e: Element) -> u32 {
-        rows * columns * e.bits() / 1024
+    fn words(self, rows: u32, columns: u32, e: Element) -> u32 {
+        let products = if self.quads() { 4 } else { 1 };
+        products * rows * columns * e.bits() / 1024
     }
 
     pub fn words_a(self) -> u32 {
-        Product::words(self.m, self.k, self.a)
+        self.words(self.m, self.k, self.a)
     }
 
     pub fn words_b(self) -> u32 {
-        Product::words(self.k, self.n, self.b)
+        self.words(self.k, self.n, self.b)
     }
 
     pub fn words_c(self) -> u32 {
-        Product::words(self.m, self.n, self.c)
+        self.words(self.m, self.n, self.c)
     }
 
     pub fn words_d(self) -> u32 {
-        Product::words(self.m, self.n, self.d)
+        self.words(self.m, self.n, self.d)
     }
 }
 
@@ -116,7 +128,18 @@ mod tests {
     fn a_product_survives_its_number() {
         for (i, a) in Element::ALL.into_iter().enumerate() {
             let b = Element::ALL[(i + 5) % 13];
-            let p = Product { m: 16, n: 8, k: 256, a, b, c: b, d: a, saturate: i % 2 == 0, and: i % 3 == 0 };
+            let p = Product {
+                m: 16,
+                n: 8,
+                k: 256,
+                a,
+                b,
+                c: b,
+                d: a,
+                saturate: i % 2 == 0,
+                and: i % 3 == 0,
+                across: [i % 5 == 0, i % 7 == 0],
+            };
             assert_eq!(Product::from_code(p.code()), Some(p));
         }
     }

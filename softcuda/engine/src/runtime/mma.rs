@@ -61,6 +61,7 @@ fn put(lanes: &Lanes, lane: u32, i: u32, v: u32) {
 pub fn product(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
     let c_at = padded[0] + padded[1];
     match p.a {
+        _ if p.quads() => (0..4).for_each(|quad| quads(p, quad, padded, lanes)),
         Element::F64 => doubles(p, layout, padded, lanes),
         Element::B1 => bits(p, layout, padded, lanes),
         Element::S8 | Element::U8 | Element::S4 | Element::U4 => integers(p, layout, padded, lanes),
@@ -192,6 +193,57 @@ fn multiply_with(
                 }
             }
             c.copy_from_slice(&sum);
+        }
+    }
+}
+
+/// The product of one pair of quads, lanes `4 quad` to `4 quad + 3` and those 16 behind them ("Matrix Fragments for mma.m8n8k4 with
+/// .f16 floating point type").
+fn quads(p: Product, quad: u32, padded: [u32; 2], lanes: &Lanes) {
+    let lane = |i: u32| 4 * quad + i % 4 + 16 * (i / 4);
+    let half = |lane, at: u32, e: u32| element(Element::F16, word(lanes, lane, at + e / 2) >> (16 * (e % 2)));
+    // Rows of `a`, columns of `b`, four elements each.
+    let (mut a, mut b) = ([[0f32; 4]; 8], [[0f32; 4]; 8]);
+    for i in 0..8 {
+        for e in 0..4 {
+            let place = |across: bool| if across { (e + i / 4 * 4, i % 4) } else { (i, e) };
+            let (row, k) = place(p.across[0]);
+            a[row as usize][k as usize] = half(lane(i), 0, e);
+            let (column, k) = place(p.across[1]);
+            b[column as usize][k as usize] = half(lane(i), padded[0], e);
+        }
+    }
+    // The place of element `e` of lane `i`.
+    let place = |ty: Element, i: u32, e: u32| {
+        if ty == Element::F16 { (i, e) } else { ((i & 1) + (e & 2) + i / 4 * 4, (e & 4) + (i & 2) + (e & 1)) }
+    };
+    let c_at = padded[0] + padded[1];
+    let mut sums = [[0f32; 8]; 8];
+    for i in 0..8 {
+        for e in 0..8 {
+            let (row, column) = place(p.c, i, e);
+            let c = if p.c == Element::F16 {
+                half(lane(i), c_at, e)
+            } else {
+                f32::from_bits(word(lanes, lane(i), c_at + e))
+            };
+            let (x, y) = (&a[row as usize], &b[column as usize]);
+            sums[row as usize][column as usize] = x.iter().zip(y).fold(c, |sum, (x, y)| x.mul_add(*y, sum));
+        }
+    }
+    for i in 0..8 {
+        let value = |e: u32| {
+            let (row, column) = place(p.d, i, e);
+            sums[row as usize][column as usize]
+        };
+        for j in 0..p.words_d() {
+            let v = if p.d == Element::F16 {
+                let half = |e| u32::from(half::f16::from_f32(value(e)).to_bits());
+                half(2 * j) | half(2 * j + 1) << 16
+            } else {
+                value(j).to_bits()
+            };
+            put(lanes, lane(i), j, v);
         }
     }
 }

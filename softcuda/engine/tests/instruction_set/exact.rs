@@ -7,7 +7,7 @@ use rustc_apfloat::{Float, Round};
 use std::fmt::Write;
 
 const COUNT: usize = 20_000;
-const ROUNDS: [(&str, Round); 4] = [
+pub const ROUNDS: [(&str, Round); 4] = [
     ("rn", Round::NearestTiesToEven),
     ("rz", Round::TowardZero),
     ("rm", Round::TowardNegative),
@@ -78,9 +78,9 @@ fn bytes_of(v: &[u64], bytes: usize) -> Vec<u8> {
 
 type Owned = Box<dyn Fn(u64, u64, u64) -> Option<u64>>;
 /// What one operation gives, or `None` for any NaN.
-type Reference<'a> = &'a dyn Fn(u64, u64, u64) -> Option<u64>;
+pub type Reference<'a> = &'a dyn Fn(u64, u64, u64) -> Option<u64>;
 
-fn compare(register: &str, bytes: usize, mantissa: u32, ops: &[(String, Reference)]) {
+pub fn compare(register: &str, bytes: usize, mantissa: u32, ops: &[(String, Reference)]) {
     let d = Device::new();
     let inputs = [1u64, 77, 4242]
         .map(|seed| operands(bytes as u32 * 8, mantissa, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));

@@ -4,9 +4,12 @@
 mod common;
 
 mod approximations;
+mod conversions;
 mod exact;
+mod manual;
 mod matrix;
 mod sync;
+mod texture;
 mod wide_memory;
 
 #[test]

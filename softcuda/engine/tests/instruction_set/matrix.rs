@@ -124,6 +124,62 @@ fn mma(form: &Form) {
     assert_eq!(got, want, "{:?} {:?}", form.shape, form.types);
 }
 
+/// Row and column of element `e` of `c` or `d` that lane `l` holds of its pair of quads' product.
+fn quad_place(ty: &str, l: usize, e: usize) -> (usize, usize) {
+    if ty == "f16" {
+        return (l % 4 + if l < 16 { 0 } else { 4 }, e);
+    }
+    let x = (l & 0b1) + (e & 0b10);
+    (if l < 16 { x } else { x + 4 }, (e & 0b100) + (l & 0b10) + (e & 0b1))
+}
+
+/// `mma.m8n8k4` of f16: four products, each in the 8 lanes of a pair of quads, by the manual's formulas.
+fn quads(layouts: [&'static str; 2], td: &'static str, tc: &'static str) {
+    let d = Device::new();
+    let mut next = numbers(31, &(-9..10));
+    let mut matrices = |n: usize| (0..4).map(|_| (0..n).map(|_| next()).collect()).collect::<Vec<Vec<i64>>>();
+    let (a, b, c) = (matrices(32), matrices(32), matrices(64));
+    let lanes_of = |ty: &str, count: usize, f: &dyn Fn(usize, usize) -> i64| -> Vec<u32> {
+        (0..32).flat_map(|l| pack(ty, &(0..count).map(|e| f(l, e)).collect::<Vec<_>>())).collect()
+    };
+    let quad = |l: usize| l % 16 / 4;
+    let half = |l: usize| if l < 16 { 0 } else { 4 };
+    let fa = lanes_of("f16", 4, &|l, e| {
+        let (row, k) = if layouts[0] == "row" { (l % 4 + half(l), e) } else { (e % 4 + half(l), l % 4) };
+        a[quad(l)][row * 4 + k]
+    });
+    let fb = lanes_of("f16", 4, &|l, e| {
+        let (k, col) = if layouts[1] == "row" { (l % 4, e + half(l)) } else { (e, l % 4 + half(l)) };
+        b[quad(l)][k * 8 + col]
+    });
+    let fc = lanes_of(tc, 8, &|l, e| {
+        let (row, col) = quad_place(tc, l, e);
+        c[quad(l)][row * 8 + col]
+    });
+    let form = Form { shape: [8, 8, 4], types: [td, "f16", "f16", tc], extra: "", range: 0..1 };
+    let words_d = if td == "f16" { 4 } else { 8 };
+    let text = kernel(&form, [2, 2, fc.len() / 32, words_d])
+        .replace("k4.row.col", &format!("k4.{}.{}", layouts[0], layouts[1]));
+    let module = d.load(&text);
+    let args = [d.put(&fa), d.put(&fb), d.put(&fc), d.put(&vec![0u32; 32 * words_d])];
+    d.run(&module.kernels()[0], [1; 3], [32, 1, 1], &args.map(Arg::U64)).unwrap();
+    let want = lanes_of(td, 8, &|l, e| {
+        let (row, col) = quad_place(td, l, e);
+        let dot: i64 = (0..4).map(|k| a[quad(l)][row * 4 + k] * b[quad(l)][k * 8 + col]).sum();
+        c[quad(l)][row * 8 + col] + dot
+    });
+    assert_eq!(d.get::<u32>(args[3], 32 * words_d), want, "{layouts:?} {td} {tc}");
+}
+
+#[test]
+fn products_of_pairs_of_quads() {
+    for layouts in [["row", "col"], ["row", "row"], ["col", "row"], ["col", "col"]] {
+        for (d, c) in [("f32", "f32"), ("f16", "f16"), ("f32", "f16")] {
+            quads(layouts, d, c);
+        }
+    }
+}
+
 /// Loads fragments, one instruction, stores the result.
 fn kernel(form: &Form, words: [usize; 4]) -> String {
     let [m, n, k] = form.shape;

@@ -71,7 +71,9 @@ fn exists(p: &Product) -> bool {
     let same = p.c == p.d;
     match (p.a, p.b) {
         (F16, F16) => {
-            matches!(shape, (16, 8, 8 | 16)) && matches!(p.c, F16 | F32) && matches!(p.d, F16 | F32)
+            matches!(shape, (16, 8, 8 | 16) | (8, 8, 4))
+                && matches!(p.c, F16 | F32)
+                && matches!(p.d, F16 | F32)
         }
         (Bf16, Bf16) => matches!(shape, (16, 8, 8 | 16)) && p.c == F32 && same,
         (Tf32, Tf32) => matches!(shape, (16, 8, 4 | 8)) && p.c == F32 && same,
@@ -89,9 +91,9 @@ pub fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
     m.eat("sync");
     m.eat("aligned");
     let Some([rows, columns, depth]) = shape(&mut m) else { return m.unsupported(b) };
-    if !m.eat("row") || !m.eat("col") {
-        return m.unsupported(b);
-    }
+    let mut layout = || m.take(|w| matches!(w, "row" | "col"));
+    let (Some(layout_a), Some(layout_b)) = (layout(), layout()) else { return m.unsupported(b) };
+    let across = [layout_a == "col", layout_b == "row"];
     let saturate = m.eat("satfinite");
     let and = m.eat("and");
     m.eat("xor");
@@ -99,8 +101,8 @@ pub fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
     m.eat("kind::f8f6f4");
     let [d, a, bt, c] = elements(&mut m)[..] else { return m.unsupported(b) };
     m.end(b)?;
-    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and };
-    if !exists(&p) {
+    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and, across };
+    if !exists(&p) || across != [false; 2] && !p.quads() {
         return m.unsupported(b);
     }
     let d = results(b, p.d, p.words_d())?;

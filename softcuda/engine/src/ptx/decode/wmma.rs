@@ -54,7 +54,7 @@ fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
         _ => return m.unsupported(b),
     };
     m.end(b)?;
-    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and };
+    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and, across: [false; 2] };
     if !exists(&p) {
         return m.unsupported(b);
     }
@@ -150,6 +150,7 @@ fn form(b: &Body, m: &mut Mods) -> Result<Form> {
             d: c,
             saturate: false,
             and: false,
+            across: [false; 2],
         })
         .find(exists);
     let Some(p) = product else { return m.unsupported(b) };
