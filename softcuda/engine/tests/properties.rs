@@ -102,9 +102,9 @@ const OPS: &[(&str, &str, Eval)] = &[
     ("sub.cc.u64 d, a, b; subc.u64 d, c, 0", "u64", |a, b, c| c.wrapping_sub(u64::from(a < b))),
     ("mad.lo.cc.u32 d, a, b, c; madc.hi.u32 d, a, b, c", "u32", |a, b, c| {
         let carry = (u64::from(u(u(a).wrapping_mul(u(b)).into())) + u64::from(u(c))) >> 32;
-        w((u64::from(u(a)) * u64::from(u(b)) >> 32) as u32).wrapping_add(w(u(c))).wrapping_add(carry) & 0xffff_ffff
+        w(((u64::from(u(a)) * u64::from(u(b))) >> 32) as u32).wrapping_add(w(u(c))).wrapping_add(carry) & 0xffff_ffff
     }),
-    ("mul.hi.u32 d, a, b", "u32", |a, b, _| w((u64::from(u(a)) * u64::from(u(b)) >> 32) as u32)),
+    ("mul.hi.u32 d, a, b", "u32", |a, b, _| w(((u64::from(u(a)) * u64::from(u(b))) >> 32) as u32)),
     ("mul24.lo.u32 d, a, b", "u32", |a, b, _| w((u(a) & 0xff_ffff).wrapping_mul(u(b) & 0xff_ffff))),
     ("mad.wide.u32 d, a, b, 7", "u32 u64", |a, b, _| u64::from(u(a)) * u64::from(u(b)) + 7),
     ("add.sat.s32 d, a, b", "s32", |a, b, _| i(s(a).saturating_add(s(b)))),
