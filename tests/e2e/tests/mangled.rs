@@ -166,15 +166,17 @@ fn over_shm(liar: Liar, length: Duration) {
     let mut written = 0;
     rounds(length, Road::Shm, |server, number| {
         let mut random = Random(number);
-        let others = server.workers();
+        // The bystander's worker, and those that have not ended since the round before.
+        let has_region = |pid: &Pid| region(*pid, "gpupool-down").is_some();
+        let others: Vec<Pid> = server.workers().into_iter().filter(has_region).collect();
         let client = work(server.command(Road::Shm, client("stress")), number);
         let deadline = Instant::now() + Duration::from_secs(2);
         let found = loop {
-            // The session's worker is one that waited before; only it has a region now beside the bystander's.
             let found = match liar {
                 Liar::Client => region(client.pid(), "gpupool-up").map(|at| (client.pid(), at)),
                 Liar::Server => {
-                    others.iter().skip(1).find_map(|pid| region(*pid, "gpupool-down").map(|at| (*pid, at)))
+                    let mut ours = server.workers().into_iter().filter(|pid| !others.contains(pid));
+                    ours.find_map(|pid| region(pid, "gpupool-down").map(|at| (pid, at)))
                 }
             };
             if found.is_some() || Instant::now() > deadline || !is_running(client.pid()) {
