@@ -1,9 +1,11 @@
 """Programs that compile CUDA C++ at run time with NVRTC and load the PTX through the driver API (cuda-bindings, no cudart)."""
 
 import ctypes
+import os
 import unittest
 
 import numpy as np
+import nvidia.cuda_runtime
 from cuda.bindings import driver, nvrtc
 
 
@@ -14,13 +16,33 @@ def ok(result):
     return values[0] if values else None
 
 
+def ok_all(result):
+    code, *values = result
+    if int(code) != 0:
+        raise RuntimeError(code)
+    return values
+
+
 def setUpModule():
     ok(driver.cuInit(0))
     ok(driver.cuCtxSetCurrent(ok(driver.cuDevicePrimaryCtxRetain(0))))
 
 
-def compiled(source, *options, architecture="compute_75"):
-    program = ok(nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], []))
+# What the wheels bring: cuda_fp16.h, cooperative_groups.h; CUB and libcu++.
+INCLUDES = [
+    path
+    for name in ("cuda_runtime/include", "cuda_cccl/include", "cuda_cccl/include/cccl")
+    for path in [os.path.join(os.path.dirname(nvidia.cuda_runtime.__path__[0]), name)]
+    if os.path.isdir(path)
+]
+
+
+def compiled(source, *options, architecture="compute_75", headers={}, expressions=()):
+    """The PTX; with name expressions, also the names that these have in it."""
+    texts = [text.encode() for text in headers.values()]
+    program = ok(nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", len(texts), texts, [n.encode() for n in headers]))
+    for expression in expressions:
+        ok(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
     flags = [f"--gpu-architecture={architecture}".encode(), *map(str.encode, options)]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
     if int(code) != 0:
@@ -29,7 +51,8 @@ def compiled(source, *options, architecture="compute_75"):
         raise RuntimeError(log.decode())
     ptx = b" " * ok(nvrtc.nvrtcGetPTXSize(program))
     ok(nvrtc.nvrtcGetPTX(program, ptx))
-    return ptx
+    names = [ok(nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode() for expression in expressions]
+    return (ptx, names) if expressions else ptx
 
 
 def run(ptx, name, grid, block, array, *scalars, shared=0):
@@ -83,6 +106,66 @@ class Nvrtc(unittest.TestCase):
             x[threadIdx.x] = v; }""")
         x = np.arange(96, dtype=np.int32) * 3 - 50
         np.testing.assert_array_equal(run(ptx, "f", 1, 96, x), np.cumsum(x.reshape(3, 32), axis=1).ravel())
+
+    def test_name_expressions(self):
+        ptx, names = compiled(
+            """namespace n { template <typename T, int K> __global__ void scale(T *x) { x[threadIdx.x] *= K; } }""",
+            "--std=c++17", expressions=("n::scale<float, 3>", "n::scale<long long, -2>"))
+        self.assertEqual(len(set(names)), 2)
+        np.testing.assert_array_equal(run(ptx, names[0], 1, 32, np.arange(32, dtype=np.float32)), np.arange(32) * 3)
+        np.testing.assert_array_equal(run(ptx, names[1], 1, 32, np.arange(32, dtype=np.int64)), np.arange(32) * -2)
+
+    def test_headers_of_the_program(self):
+        ptx = compiled(
+            '#include "twice.h"\nextern "C" __global__ void f(int *x) { x[threadIdx.x] = twice(x[threadIdx.x]) + OFFSET; }',
+            "-DOFFSET=5", headers={"twice.h": "__device__ inline int twice(int x) { return 2 * x; }"})
+        np.testing.assert_array_equal(run(ptx, "f", 1, 8, np.arange(8, dtype=np.int32)), np.arange(8) * 2 + 5)
+
+    def test_half_header(self):
+        ptx = compiled("""#include <cuda_fp16.h>
+            extern "C" __global__ void f(__half *x) { x[threadIdx.x] = __hfma(x[threadIdx.x], __float2half(0.5f), __float2half(1.0f)); }""",
+            *(f"-I{path}" for path in INCLUDES), architecture="compute_80")
+        x = np.arange(64, dtype=np.float16)
+        np.testing.assert_array_equal(run(ptx, "f", 1, 64, x), x * np.float16(0.5) + np.float16(1))
+
+    def test_cooperative_groups_header(self):
+        ptx = compiled("""#include <cooperative_groups.h>
+            namespace cg = cooperative_groups;
+            extern "C" __global__ void f(int *x) {
+                auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+                int v = x[threadIdx.x];
+                for (int d = tile.size() / 2; d; d /= 2) v += tile.shfl_down(v, d);
+                x[threadIdx.x] = tile.shfl(v, 0); }""",
+            "--std=c++17", *(f"-I{path}" for path in INCLUDES))
+        x = np.arange(64, dtype=np.int32)
+        np.testing.assert_array_equal(run(ptx, "f", 1, 64, x), np.repeat(x.reshape(8, 8).sum(axis=1), 8))
+
+    def test_two_programs_are_linked(self):
+        first = compiled('extern __device__ int other(int); extern "C" __global__ void f(int *x) { x[threadIdx.x] = other(x[threadIdx.x]); }', "-rdc=true")
+        second = compiled("__device__ int bias = 100; __device__ int other(int x) { return x * x + bias; }", "-rdc=true")
+        link = ok(driver.cuLinkCreate(0, [], []))
+        for name, ptx in ((b"first", first), (b"second", second)):
+            ok(driver.cuLinkAddData(link, driver.CUjitInputType.CU_JIT_INPUT_PTX, ptx, len(ptx), name, 0, [], []))
+        image, _ = ok_all(driver.cuLinkComplete(link))
+        result = run(image, "f", 1, 16, np.arange(16, dtype=np.int32))
+        ok(driver.cuLinkDestroy(link))
+        np.testing.assert_array_equal(result, np.arange(16) ** 2 + 100)
+
+    def test_constants_are_written(self):
+        ptx = compiled('__constant__ float table[4]; extern "C" __global__ void f(float *x) { x[threadIdx.x] *= table[threadIdx.x % 4]; }')
+        module = ok(driver.cuModuleLoadData(ptx))
+        address, size = ok_all(driver.cuModuleGetGlobal(module, b"table"))
+        self.assertEqual(size, 16)
+        table, x = np.array([2, 3, 5, 7], np.float32), np.arange(32, dtype=np.float32)
+        ok(driver.cuMemcpyHtoD(address, table.ctypes.data, 16))
+        memory = ok(driver.cuMemAlloc(x.nbytes))
+        ok(driver.cuMemcpyHtoD(memory, x.ctypes.data, x.nbytes))
+        entry = ok(driver.cuModuleGetFunction(module, b"f"))
+        ok(driver.cuLaunchKernel(entry, 1, 1, 1, 32, 1, 1, 0, 0, ((int(memory),), (ctypes.c_void_p,)), 0))
+        result = np.empty_like(x)
+        ok(driver.cuMemcpyDtoH(result.ctypes.data, memory, x.nbytes))
+        ok(driver.cuModuleUnload(module))
+        np.testing.assert_array_equal(result, x * np.tile(table, 8))
 
     def test_error_is_said(self):
         with self.assertRaisesRegex(RuntimeError, "undefined"):

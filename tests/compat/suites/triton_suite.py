@@ -142,6 +142,48 @@ def random_kernel(o, seed, BLOCK: tl.constexpr):
     tl.store(o + i, tl.rand(seed, i))
 
 
+@triton.jit
+def compare_kernel(x, best, lock, total, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n, other=0)
+    tl.atomic_max(best, tl.max(v, axis=0))
+    # A lock between programs: one by one they add without an atomic.
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(total, tl.load(total) + tl.sum(v, axis=0))
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((128, 1), (256, 2), (1024, 8))], key=["n"])
+@triton.jit
+def tuned_kernel(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(o + i, v * v, mask=i < n)
+
+
+@triton.jit
+def attention_kernel(q, k, v, o, N, SCALE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    rows, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    left = tl.load(q + rows[:, None] * D + d[None, :])
+    highest = tl.full((BM,), -float("inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    out = tl.zeros((BM, D), tl.float32)
+    for start in range(0, N, BN):
+        columns = start + tl.arange(0, BN)
+        keys = tl.load(k + columns[:, None] * D + d[None, :])
+        score = tl.dot(left, tl.trans(keys)) * SCALE
+        new = tl.maximum(highest, tl.max(score, axis=1))
+        weight = tl.exp(score - new[:, None])
+        shrink = tl.exp(highest - new)
+        total = total * shrink + tl.sum(weight, axis=1)
+        values = tl.load(v + columns[:, None] * D + d[None, :])
+        out = out * shrink[:, None] + tl.dot(weight.to(tl.float16), values)
+        highest = new
+    tl.store(o + rows[:, None] * D + d[None, :], out / total[:, None])
+
+
 RANDOM = np.random.default_rng(5)
 
 
@@ -188,6 +230,31 @@ class Triton(unittest.TestCase):
         bins = Buffer(np.zeros(40, np.int32))
         run(histogram_kernel, (49,), {"BLOCK": 1024}, Buffer(x), bins, np.int32(x.size))
         np.testing.assert_array_equal(bins.read(), np.bincount(x, minlength=40))
+
+    def test_atomics_and_lock(self):
+        x = RANDOM.integers(0, 1000, 5_000, dtype=np.int32)
+        best, lock, total = (Buffer(np.zeros(1, np.int32)) for _ in range(3))
+        run(compare_kernel, (20,), {"BLOCK": 256}, Buffer(x), best, lock, total, np.int32(x.size))
+        self.assertEqual((best.read()[0], lock.read()[0], total.read()[0]), (x.max(), 0, x.sum()))
+
+    def test_every_configuration_of_autotune(self):
+        # Its benchmark runs in Triton's launcher, which wants PyTorch; what it would choose among is compiled and run.
+        x = RANDOM.random(10_007, np.float32)
+        self.assertEqual(len(tuned_kernel.configs), 3)
+        for config in tuned_kernel.configs:
+            o, block = Buffer(np.zeros_like(x)), config.kwargs["BLOCK"]
+            run(tuned_kernel.fn, (-(-x.size // block),), config.kwargs, Buffer(x), o, np.int32(x.size), warps=config.num_warps)
+            np.testing.assert_array_equal(o.read(), x * x)
+
+    def test_attention(self):
+        n, d = 128, 32
+        q, k, v = (RANDOM.random((n, d), np.float32).astype(np.float16) for _ in range(3))
+        o = Buffer(np.zeros((n, d), np.float32))
+        run(attention_kernel, (2,), {"SCALE": d**-0.5, "BM": 64, "BN": 32, "D": d}, Buffer(q), Buffer(k), Buffer(v), o, np.int32(n))
+        score = q.astype(np.float64) @ k.astype(np.float64).T * d**-0.5
+        weight = np.exp(score - score.max(axis=1, keepdims=True))
+        # The weights are rounded to half: eleven bits.
+        np.testing.assert_allclose(o.read(), weight @ v.astype(np.float64) / weight.sum(axis=1, keepdims=True), rtol=2e-3)
 
     def test_scan(self):
         x = RANDOM.integers(-50, 50, 2048, dtype=np.int32)
