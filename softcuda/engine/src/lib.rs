@@ -26,7 +26,8 @@
 //!   operations and yields switch to the next thread that can run. Lanes of a warp meet by their member mask: the
 //!   last one to come computes for all. Barriers count threads; threads that have ended are taken off.
 //!   This is always right, also where lanes of one warp wait for each other, and it is slow.
-//! * **Group loop**, vectors where no thread can wait: one call runs all groups of a block, one after the other.
+//! * **Group loop**, vectors where no thread can wait: one call runs all groups of a block, one after the other; in a loop that
+//!   streams through memory they take turns (`codegen::clif::vector::rounds`).
 //! * **Group fibers**, vectors in all other cases: each group has a stack of its own, and each lane, for where lanes part and may wait.
 //!
 //! Blocks start in rising order on the workers *and on the thread that called [`Engine::run`]*, which works for its own grid.

@@ -483,7 +483,6 @@ impl Pool {
         };
         let total = u64::from(grid.total_shared);
         let context = Box::new(Block {
-            mem_base: 0,
             mem_table: self.memory.table(),
             helpers: helpers::table(),
             functions: grid.code.entries.as_ptr(),

@@ -1,6 +1,6 @@
 //! Control flow and data flow of a function: predecessors, post-dominators, regions, liveness.
 
-use super::passes::successors;
+use super::passes::{back_edges, successors};
 use super::{BlockId, Function, Inst, Opd, Reg, Term};
 
 /// A set of registers.
@@ -78,6 +78,46 @@ pub fn region(f: &Function, from: &[BlockId], until: BlockId) -> Vec<BlockId> {
             out.push(b);
             work.extend(successors(f, b));
         }
+    }
+    out
+}
+
+/// A loop: all that can come back to its head by one of its back edges.
+#[derive(Debug, Clone)]
+pub struct Loop {
+    pub head: BlockId,
+    /// Blocks that lead back to the head.
+    pub back: Vec<BlockId>,
+    /// All its blocks, the head among them.
+    pub body: Vec<BlockId>,
+}
+
+/// The loops of a function.
+pub fn loops(f: &Function) -> Vec<Loop> {
+    let mut out: Vec<Loop> = Vec::new();
+    for (from, head) in back_edges(f) {
+        match out.iter_mut().find(|l| l.head == head) {
+            Some(l) => l.back.push(from),
+            None => out.push(Loop { head, back: vec![from], body: Vec::new() }),
+        }
+    }
+    if out.is_empty() {
+        return out;
+    }
+    let mut before = vec![Vec::new(); f.blocks.len()];
+    for b in 0..f.blocks.len() as BlockId {
+        successors(f, b).into_iter().for_each(|s| before[s as usize].push(b));
+    }
+    for l in &mut out {
+        let mut inside = vec![false; f.blocks.len()];
+        inside[l.head as usize] = true;
+        let mut work = l.back.clone();
+        while let Some(b) = work.pop() {
+            if !std::mem::replace(&mut inside[b as usize], true) {
+                work.extend(&before[b as usize]);
+            }
+        }
+        l.body = (0..f.blocks.len() as BlockId).filter(|b| inside[*b as usize]).collect();
     }
     out
 }

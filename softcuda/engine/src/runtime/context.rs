@@ -38,7 +38,7 @@ pub struct Thread {
 /// What the threads of a block share, as far as generated code reads it.
 #[repr(C)]
 pub struct Block {
-    pub mem_base: u64,
+    /// One byte for each granule of the 47 bits of addresses; see [`crate::memory`].
     pub mem_table: u64,
     pub helpers: *const usize,
     /// Entry points by number in [`crate::codegen::Unit::functions`].

@@ -121,22 +121,20 @@ impl Emit<'_> {
         self.b.ins().rotr(v, n)
     }
 
-    /// Checks an address against the device range and the granule table. What is not there goes to a helper, which knows
-    /// registered host memory, and comes back only if the access may go on.
+    /// Checks an address against the granule table, which covers all 47 bits of addresses. What is not there goes to a helper,
+    /// which knows the ends of registered host memory and what may only be read, and comes back only if the access may go on.
     pub fn check(&mut self, address: Value, size: u32, access: Access) {
         let k = size.max(1).trailing_zeros();
         let (slow, near, good) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.set_cold_block(slow);
-        let base = self.block_field(types::I64, offset_of!(BlockContext, mem_base));
-        let offset = self.b.ins().isub(address, base);
-        let slot = self.rotated(offset, k);
+        let slot = self.rotated(address, k);
         let n = self.imm(types::I64, i64::from(SPACE_BITS - k));
         let outside = self.b.ins().ushr(slot, n);
         self.b.ins().brif(outside, slow, &[], near, &[]);
         self.b.switch_to_block(near);
         let table = self.block_field(types::I64, offset_of!(BlockContext, mem_table));
         let n = self.imm(types::I64, i64::from(GRANULE_BITS));
-        let granule = self.b.ins().ushr(offset, n);
+        let granule = self.b.ins().ushr(address, n);
         let at = self.b.ins().iadd(table, granule);
         let mapped = self.b.ins().load(types::I8, flags(), at, 0);
         self.b.ins().brif(mapped, good, &[], slow, &[]);

@@ -2,6 +2,7 @@
 
 use super::check::{Check, Cover};
 use super::plan::Plan;
+use super::rounds::Rounds;
 use super::shape::Shape;
 use super::value::{Row, vector_type};
 use crate::codegen::clif::Clif;
@@ -35,6 +36,8 @@ pub struct Vector<'a> {
     pub blocks: Vec<Block>,
     /// Where a group goes that has ended.
     pub over: Block,
+    /// Where groups take turns.
+    pub rounds: Option<Rounds>,
 }
 
 /// Emits the vector code of a kernel.
@@ -59,7 +62,7 @@ pub fn function<'a>(
     let blocks = plan.f.blocks.iter().map(|_| e.b.create_block()).collect();
     let over = e.b.create_block();
     let group = e.thread;
-    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over };
+    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None };
     v.body(unit.variant.mode);
     v.e.b.func.sized_stack_slots[slot].size = plan.frame.size();
     v.e.b.seal_all_blocks();
@@ -77,6 +80,7 @@ enum Parting {
 impl Vector<'_> {
     fn body(&mut self, mode: Mode) {
         match mode {
+            Mode::WarpLoop if !self.plan.stops.is_empty() => self.round_loop(),
             Mode::WarpLoop => self.group_loop(),
             _ => {
                 self.e.thread = self.e.thread_field(types::I64, offset_of!(Thread, first));
@@ -93,6 +97,10 @@ impl Vector<'_> {
             let source = &self.plan.f.blocks[b];
             if self.plan.leave[b] {
                 self.leave(b as BlockId);
+                continue;
+            }
+            if let Some(k) = self.plan.stop(b as BlockId) {
+                self.stand(k);
                 continue;
             }
             for inst in &source.insts {
@@ -112,7 +120,7 @@ impl Vector<'_> {
 
     /// All groups of the block one after the other; threads that fill no group run by themselves.
     fn group_loop(&mut self) {
-        let [head, full, rest, lane, out] = std::array::from_fn(|_| self.e.b.create_block());
+        let [head, full, rest] = std::array::from_fn(|_| self.e.b.create_block());
         let step = i64::from(self.plan.setting.local);
         let threads = self.e.block_field(types::I32, offset_of!(BlockContext, threads));
         let threads = self.e.b.ins().uextend(types::I64, threads);
@@ -123,7 +131,7 @@ impl Vector<'_> {
         self.e.b.switch_to_block(head);
         let width = self.e.imm(types::I64, i64::from(self.width));
         let p = self.e.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, left, width);
-        self.e.b.ins().brif(p, full, &[], rest, &[thread.into(), frame.into(), left.into()]);
+        self.e.b.ins().brif(p, full, &[], rest, &[]);
         self.e.b.switch_to_block(full);
         self.e.b.ins().jump(self.blocks[0], &[]);
 
@@ -134,7 +142,19 @@ impl Vector<'_> {
         let fewer = self.e.b.ins().isub(left, n);
         self.e.b.ins().jump(head, &[next[0].into(), next[1].into(), fewer.into()]);
 
+        self.e.b.switch_to_block(rest);
+        self.single_lanes(thread, frame, left);
+        self.e.b.ins().return_(&[]);
+        // The body belongs to the group that the loop is at.
+        (self.e.thread, self.e.frame) = (thread, frame);
+    }
+
+    /// `count` threads from `thread` on by themselves, one after the other.
+    pub fn single_lanes(&mut self, thread: Value, frame: Value, count: Value) {
+        let [rest, lane, out] = std::array::from_fn(|_| self.e.b.create_block());
+        let step = i64::from(self.plan.setting.local);
         let [t, f, l] = std::array::from_fn(|_| self.e.b.append_block_param(rest, types::I64));
+        self.e.b.ins().jump(rest, &[thread.into(), frame.into(), count.into()]);
         self.e.b.switch_to_block(rest);
         self.e.b.ins().brif(l, lane, &[], out, &[]);
         self.e.b.switch_to_block(lane);
@@ -144,11 +164,7 @@ impl Vector<'_> {
         let next = [self.step(t, one, THREAD), self.step(f, one, step)];
         let fewer = self.e.b.ins().isub(l, one);
         self.e.b.ins().jump(rest, &[next[0].into(), next[1].into(), fewer.into()]);
-
         self.e.b.switch_to_block(out);
-        self.e.b.ins().return_(&[]);
-        // The body belongs to the group that the loop is at.
-        (self.e.thread, self.e.frame) = (thread, frame);
     }
 
     /// Runs the scalar version for one thread.

@@ -140,16 +140,14 @@ impl Vector<'_> {
 
     /// Goes to `slow` unless both ends of `len` bytes lie in granules in use.
     fn in_range(&mut self, address: Value, len: i64, slow: Block) {
-        let base = self.e.block_field(types::I64, offset_of!(BlockContext, mem_base));
-        let offset = self.e.b.ins().isub(address, base);
         let limit = self.e.imm(types::I64, (1i64 << SPACE_BITS) - len);
-        let far = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, offset, limit);
+        let far = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, address, limit);
         self.go_on_unless(far, slow);
         let table = self.e.block_field(types::I64, offset_of!(BlockContext, mem_table));
         let n = self.e.imm(types::I64, i64::from(GRANULE_BITS));
         let last = self.e.imm(types::I64, len - 1);
-        let last = self.e.b.ins().iadd(offset, last);
-        for o in [offset, last] {
+        let last = self.e.b.ins().iadd(address, last);
+        for o in [address, last] {
             let granule = self.e.b.ins().ushr(o, n);
             let at = self.e.b.ins().iadd(table, granule);
             let used = self.e.b.ins().load(types::I8, flags(), at, 0);

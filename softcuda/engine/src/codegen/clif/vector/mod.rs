@@ -5,6 +5,7 @@
 //! * [`plan`]: where scalar code begins and stops, and where registers lie meanwhile;
 //! * [`check`]: what is tested once for many operations;
 //! * [`emit`]: the loop over groups, branches, parting and meeting;
+//! * [`rounds`]: the loop over groups where they take turns, so that they go through memory side by side;
 //! * [`value`], [`ops`], [`memory`]: registers as vectors, and the operations that have a vector form;
 //! * [`lanes`]: all other operations, lane by lane through the scalar emitter;
 //! * [`warp`]: barriers, and operations among the lanes.
@@ -15,6 +16,7 @@ mod lanes;
 mod memory;
 mod ops;
 mod plan;
+mod rounds;
 mod shape;
 mod value;
 mod warp;

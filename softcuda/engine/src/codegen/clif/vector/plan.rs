@@ -2,8 +2,9 @@
 //! may have to part, the shapes of its registers, and where they live while scalar code runs.
 
 use super::check::{Check, cut_at_checks};
+use super::rounds::{self, Stop};
 use super::shape::{self, Setting, Shape, Shapes};
-use crate::codegen::Unit;
+use crate::codegen::{Mode, Unit};
 use crate::ir::flow::{Flow, RegSet, region};
 use crate::ir::passes::{successors, waits};
 use crate::ir::{BlockId, Callee, Class, Function, Guard, Inst, Op, Opd, Program, Reg, Term};
@@ -19,6 +20,8 @@ pub struct Plan {
     pub leave: Vec<bool>,
     /// By block: what must hold at its start, or the group ends in scalar code.
     pub checks: Vec<Vec<Check>>,
+    /// Where a group lets the others of its block go first.
+    pub stops: Vec<Stop>,
     /// By function of the program: whether it may have to wait for other threads.
     waiting: Vec<bool>,
     pub frame: Frame,
@@ -31,9 +34,12 @@ impl Plan {
         let program = unit.program;
         let waiting = waiting_functions(program, &unit.reach.functions);
         let mut f = program.functions[unit.reach.functions[0] as usize].clone();
-        let leave = isolate(&mut f, &waiting);
+        let mut leave = isolate(&mut f, &waiting);
+        let in_turn = unit.variant.mode == Mode::WarpLoop;
+        let stops = if in_turn { rounds::cut(&mut f, &mut leave) } else { Vec::new() };
         let flow = Flow::new(&f);
         let shapes = shape::registers(&f, &flow, setting, &leave);
+        let stops = rounds::worthwhile(stops, &f, &flow, setting, &shapes);
         let (checks, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
         let flow = Flow::new(&f);
         let frame = Frame::new(f.regs.len());
@@ -41,12 +47,17 @@ impl Plan {
         for b in 0..f.blocks.len() {
             successors(&f, b as BlockId).iter().for_each(|s| ways[*s as usize] += 1);
         }
-        Plan { ways, f, flow, shapes, setting, leave, checks, waiting, frame }
+        Plan { ways, f, flow, shapes, setting, leave, checks, stops, waiting, frame }
     }
 
     /// Whether only one block leads to this one.
     pub fn cut(&self, b: BlockId) -> bool {
         b > 0 && self.ways[b as usize] == 1
+    }
+
+    /// The number of the stop that a block is, if it is one.
+    pub fn stop(&self, b: BlockId) -> Option<usize> {
+        self.stops.iter().position(|s| s.way == b)
     }
 
     pub fn shapes(&self) -> Shapes<'_> {
