@@ -2,7 +2,7 @@
 
 use super::block::{self, fail, grid_of};
 use super::context::Thread;
-use super::{access, cluster, math, parting, print, pure, warp};
+use super::{access, cluster, math, parting, print, pure, rows, warp};
 use crate::error::FaultKind;
 use crate::loaded::function_index;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -15,8 +15,9 @@ pub enum Helper {
     SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
     Clock, GlobalTimer, RoundedF32, RoundedF64, F64ToF32, IntToF64, IntToF32, HalfToF32, F64ToHalf, Half, AtomHalf,
     Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns, Texture, Pure, Memory, ClusterBarrier,
+    SinRow, CosRow, Lg2Row, Ex2Row, TanhRow, RoundedRowF32, RoundedRowF64,
 }
-const COUNT: usize = Helper::ClusterBarrier as usize + 1;
+const COUNT: usize = Helper::RoundedRowF64 as usize + 1;
 
 /// Operations of the float helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,13 @@ pub fn table() -> *const usize {
             pure::call as *const () as usize,
             access::call as *const () as usize,
             cluster::barrier as *const () as usize,
+            rows::sin as *const () as usize,
+            rows::cos as *const () as usize,
+            rows::lg2 as *const () as usize,
+            rows::ex2 as *const () as usize,
+            rows::tanh as *const () as usize,
+            rows::rounded_f32 as *const () as usize,
+            rows::rounded_f64 as *const () as usize,
         ]
     });
     TABLE.as_ptr()

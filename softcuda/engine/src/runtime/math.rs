@@ -2,12 +2,13 @@
 
 use super::helpers::FloatKind;
 use super::small_float::{self, Rounding, odd_sum};
+use super::special;
 use half::{bf16, f16};
 use std::arch::asm;
 use std::cmp::Ordering;
 
 /// The rounding bits of MXCSR, with all exceptions masked.
-fn mxcsr(round: u32) -> u32 {
+pub fn mxcsr(round: u32) -> u32 {
     0x1f80 | (round & 3) << 13
 }
 
@@ -152,19 +153,19 @@ pub extern "C" fn f64_to_half(a: f64, kind: u32, round: u32) -> u32 {
 }
 
 pub extern "C" fn sin(x: f32) -> f32 {
-    x.sin()
+    special::sin(x)
 }
 
 pub extern "C" fn cos(x: f32) -> f32 {
-    x.cos()
+    special::cos(x)
 }
 
 pub extern "C" fn lg2(x: f32) -> f32 {
-    x.log2()
+    special::lg2(x)
 }
 
 pub extern "C" fn ex2(x: f32) -> f32 {
-    x.exp2()
+    special::ex2(x)
 }
 
 pub extern "C" fn tanh(x: f32) -> f32 {

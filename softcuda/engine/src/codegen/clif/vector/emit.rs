@@ -38,6 +38,8 @@ pub struct Vector<'a> {
     pub over: Block,
     /// Where groups take turns.
     pub rounds: Option<Rounds>,
+    /// Where rows lie that the run time works on.
+    pub scratch: Option<StackSlot>,
 }
 
 /// Emits the vector code of a kernel.
@@ -62,7 +64,7 @@ pub fn function<'a>(
     let blocks = plan.f.blocks.iter().map(|_| e.b.create_block()).collect();
     let over = e.b.create_block();
     let group = e.thread;
-    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None };
+    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None, scratch: None };
     v.body(unit.variant.mode);
     v.e.b.func.sized_stack_slots[slot].size = plan.frame.size();
     v.e.b.seal_all_blocks();

@@ -6,17 +6,20 @@
 //! * [`check`]: what is tested once for many operations;
 //! * [`emit`]: the loop over groups, branches, parting and meeting;
 //! * [`rounds`]: the loop over groups where they take turns, so that they go through memory side by side;
-//! * [`value`], [`ops`], [`memory`]: registers as vectors, and the operations that have a vector form;
+//! * [`value`], [`ops`], [`float`], [`memory`]: registers as vectors, and the operations that have a vector form;
+//! * [`rows`]: operations that the run time computes for all lanes in one call;
 //! * [`lanes`]: all other operations, lane by lane through the scalar emitter;
 //! * [`warp`]: barriers, and operations among the lanes.
 
 mod check;
 mod emit;
+mod float;
 mod lanes;
 mod memory;
 mod ops;
 mod plan;
 mod rounds;
+mod rows;
 mod shape;
 mod value;
 mod warp;

@@ -4,11 +4,11 @@ use super::emit::Vector;
 use super::value::{Row, vector_type};
 use crate::codegen::clif::float::{float_cc, int_cc};
 use crate::ir::{
-    BoolOp, Class, Cmp, FloatMode, FloatOp, FloatUnary, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, Reg, Round,
-    Space, Ty,
+    BoolOp, Class, Cmp, FloatMode, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, Reg, Round, Space, Ty,
 };
-use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
+use crate::runtime::helpers::FloatKind;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 /// Rows for the registers that an operation writes.
 pub type Results = Vec<(Reg, Row)>;
@@ -67,13 +67,14 @@ impl Vector<'_> {
                 let row = self.float_unary(*op, *ty, mode, a)?;
                 self.finish(*ty, mode, *d, row)
             }
-            Op::Fma { ty, mode, d, a, b, c }
-                if is_float(*ty) && mode.round == Round::Near && !mode.relu && self.e.clif.has_fma =>
-            {
+            Op::Fma { ty, mode, d, a, b, c } if is_float(*ty) && !mode.relu && self.e.clif.has_fma => {
                 let (x, y, z) =
                     (self.input(*ty, mode, a)?, self.input(*ty, mode, b)?, self.input(*ty, mode, c)?);
-                let row =
-                    x.into_iter().zip(y).zip(z).map(|((x, y), z)| self.e.b.ins().fma(x, y, z)).collect();
+                let row = if mode.round == Round::Near {
+                    x.into_iter().zip(y).zip(z).map(|((x, y), z)| self.e.b.ins().fma(x, y, z)).collect()
+                } else {
+                    self.rounded(FloatKind::Fma, *ty, mode.round, [&x, &y, &z])?
+                };
                 self.finish(*ty, mode, *d, row)
             }
             Op::Setp { cmp, ty, ftz, d, d2, a, b, with } => {
@@ -143,16 +144,20 @@ impl Vector<'_> {
     }
 
     /// A row of `ty` for a register.
-    fn result(&mut self, ty: Ty, d: Reg, row: Row) -> Option<Results> {
+    pub fn result(&mut self, ty: Ty, d: Reg, row: Row) -> Option<Results> {
         let row = self.fit(row, ty.class(), self.class(d), ty.signed())?;
         Some(vec![(d, row)])
     }
 
-    fn map(&mut self, x: &Row, f: impl Fn(&mut cranelift_frontend::FunctionBuilder, Value) -> Value) -> Row {
+    pub fn map(
+        &mut self,
+        x: &Row,
+        f: impl Fn(&mut cranelift_frontend::FunctionBuilder, Value) -> Value,
+    ) -> Row {
         x.iter().map(|v| f(&mut self.e.b, *v)).collect()
     }
 
-    fn zip(
+    pub fn zip(
         &mut self,
         x: &Row,
         y: &Row,
@@ -328,152 +333,6 @@ impl Vector<'_> {
             sum = self.e.b.ins().bor(sum, x);
         }
         sum
-    }
-
-    // ---- floats
-
-    /// Denormals become zeros of their sign.
-    fn flush(&mut self, ty: Ty, row: Row, ftz: bool) -> Row {
-        if !ftz || ty != Ty::F32 {
-            return row;
-        }
-        let t = types::I32X4;
-        let magnitude = self.all(t, 0x7fff_ffff);
-        let sign = self.all(t, 0x8000_0000);
-        let least = self.all(t, u64::from(f32::MIN_POSITIVE.to_bits()));
-        let mut out = Vec::with_capacity(row.len());
-        for v in row {
-            let bits = self.cast(t, v);
-            let m = self.e.b.ins().band(bits, magnitude);
-            let small = self.e.b.ins().icmp(IntCC::SignedLessThan, m, least);
-            let zero = self.e.b.ins().band(bits, sign);
-            let v = self.e.b.ins().blendv(small, zero, bits);
-            out.push(self.cast(types::F32X4, v));
-        }
-        out
-    }
-
-    fn input(&mut self, ty: Ty, mode: &FloatMode, o: &Opd) -> Option<Row> {
-        let row = self.operand(ty, o)?;
-        if matches!(o, Opd::Imm(v) if ty == Ty::F32 && f32::from_bits(*v as u32).is_normal()) {
-            return Some(row);
-        }
-        Some(self.flush(ty, row, mode.ftz))
-    }
-
-    fn finish(&mut self, ty: Ty, mode: &FloatMode, d: Reg, row: Row) -> Option<Results> {
-        let row = self.flush(ty, row, mode.ftz);
-        let row = self.saturate(ty, row, mode.sat)?;
-        self.result(ty, d, row)
-    }
-
-    fn one(&mut self, ty: Ty) -> Option<Value> {
-        let t = vector_type(ty.class())?;
-        let bits = if ty == Ty::F64 { 1f64.to_bits() } else { u64::from(1f32.to_bits()) };
-        Some(self.all(t, bits))
-    }
-
-    /// Clamps to [0, 1]; NaN becomes 0.
-    fn saturate(&mut self, ty: Ty, row: Row, sat: bool) -> Option<Row> {
-        if !sat {
-            return Some(row);
-        }
-        let t = vector_type(ty.class())?;
-        let (zero, one) = (self.all(t, 0), self.one(ty)?);
-        let above = self.float_mask(FloatCC::GreaterThan, t, &row, &vec![zero; row.len()]);
-        let row = self.choose(&above, t, &row, &vec![zero; row.len()]);
-        let below = self.float_mask(FloatCC::LessThan, t, &row, &vec![one; row.len()]);
-        Some(self.choose(&below, t, &row, &vec![one; row.len()]))
-    }
-
-    /// A comparison as a mask of 32 bits a lane.
-    fn float_mask(&mut self, cc: FloatCC, t: Type, x: &Row, y: &Row) -> Row {
-        // Two conditions have no instruction.
-        let row = match cc {
-            FloatCC::OrderedNotEqual | FloatCC::UnorderedOrEqual => {
-                let wide = if cc == FloatCC::OrderedNotEqual { FloatCC::NotEqual } else { FloatCC::Equal };
-                let and = if cc == FloatCC::OrderedNotEqual { FloatCC::Ordered } else { FloatCC::Unordered };
-                self.zip(x, y, |e, x, y| {
-                    let (p, q) = (e.ins().fcmp(wide, x, y), e.ins().fcmp(and, x, y));
-                    if cc == FloatCC::OrderedNotEqual { e.ins().band(p, q) } else { e.ins().bor(p, q) }
-                })
-            }
-            FloatCC::UnorderedOrLessThan => {
-                self.zip(x, y, |e, x, y| e.ins().fcmp(FloatCC::UnorderedOrGreaterThan, y, x))
-            }
-            FloatCC::UnorderedOrLessThanOrEqual => {
-                self.zip(x, y, |e, x, y| e.ins().fcmp(FloatCC::UnorderedOrGreaterThanOrEqual, y, x))
-            }
-            FloatCC::GreaterThan => self.zip(x, y, |e, x, y| e.ins().fcmp(FloatCC::LessThan, y, x)),
-            FloatCC::GreaterThanOrEqual => {
-                self.zip(x, y, |e, x, y| e.ins().fcmp(FloatCC::LessThanOrEqual, y, x))
-            }
-            cc => self.zip(x, y, |e, x, y| e.ins().fcmp(cc, x, y)),
-        };
-        self.narrowed_mask(row, t)
-    }
-
-    fn float(&mut self, op: FloatOp, ty: Ty, mode: &FloatMode, a: &Opd, b: &Opd) -> Option<Row> {
-        let arithmetic = !matches!(op, FloatOp::Min | FloatOp::Max | FloatOp::Copysign);
-        if (arithmetic && mode.round != Round::Near) || op == FloatOp::Copysign {
-            return None;
-        }
-        let (x, y) = (self.input(ty, mode, a)?, self.input(ty, mode, b)?);
-        Some(match op {
-            FloatOp::Add => self.zip(&x, &y, |e, x, y| e.ins().fadd(x, y)),
-            FloatOp::Sub => self.zip(&x, &y, |e, x, y| e.ins().fsub(x, y)),
-            FloatOp::Mul => self.zip(&x, &y, |e, x, y| e.ins().fmul(x, y)),
-            FloatOp::Div => self.zip(&x, &y, |e, x, y| e.ins().fdiv(x, y)),
-            op => {
-                let min = op == FloatOp::Min;
-                let v = self.zip(&x, &y, |e, x, y| if min { e.ins().fmin(x, y) } else { e.ins().fmax(x, y) });
-                if mode.nan {
-                    return Some(v);
-                }
-                // The number wins over NaN.
-                let t = vector_type(ty.class())?;
-                let (x_nan, y_nan) = (
-                    self.float_mask(FloatCC::Unordered, t, &x, &x),
-                    self.float_mask(FloatCC::Unordered, t, &y, &y),
-                );
-                let v = self.choose(&y_nan, t, &x, &v);
-                self.choose(&x_nan, t, &y, &v)
-            }
-        })
-    }
-
-    fn float_unary(&mut self, op: FloatUnary, ty: Ty, mode: &FloatMode, a: &Opd) -> Option<Row> {
-        let exact = matches!(op, FloatUnary::Neg | FloatUnary::Abs);
-        if !exact && mode.round != Round::Near {
-            return None;
-        }
-        let one = self.one(ty)?;
-        match op {
-            FloatUnary::Neg => {
-                let x = self.input(ty, mode, a)?;
-                Some(self.map(&x, |e, v| e.ins().fneg(v)))
-            }
-            FloatUnary::Abs => {
-                let x = self.input(ty, mode, a)?;
-                Some(self.map(&x, |e, v| e.ins().fabs(v)))
-            }
-            FloatUnary::Sqrt => {
-                let x = self.input(ty, mode, a)?;
-                Some(self.map(&x, |e, v| e.ins().sqrt(v)))
-            }
-            FloatUnary::Rcp => {
-                let x = self.input(ty, mode, a)?;
-                Some(self.map(&x, |e, v| e.ins().fdiv(one, v)))
-            }
-            FloatUnary::Rsqrt => {
-                let x = self.input(ty, mode, a)?;
-                Some(self.map(&x, |e, v| {
-                    let r = e.ins().sqrt(v);
-                    e.ins().fdiv(one, r)
-                }))
-            }
-            _ => None,
-        }
     }
 
     // ---- comparisons and conversions
