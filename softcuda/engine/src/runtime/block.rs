@@ -3,6 +3,7 @@
 //! All functions that may switch stacks take raw pointers and keep no Rust reference over a switch: another thread of the
 //! block works on the same structures meanwhile.
 
+use super::barrier::Barrier;
 use super::context::{Block, Entry, Thread};
 use super::parting;
 use super::stack::{Stack, switch};
@@ -26,7 +27,7 @@ pub enum Outcome {
 }
 
 /// Bit of the first group of lanes in [`Warp::run`].
-const GROUP: u32 = 32;
+pub(super) const GROUP: u32 = 32;
 
 /// The lanes of one warp, as bits.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,34 +52,21 @@ pub struct Warp {
     pub alone: u32,
 }
 
-/// One of the 16 barriers.
-#[derive(Debug, Clone, Default)]
-struct Barrier {
-    arrived: u32,
-    /// 0: all threads of the block.
-    count: u32,
-    votes: u32,
-    /// Somebody wants the votes.
-    asked: bool,
-    /// Lanes that have arrived, by warp, where a count is given.
-    lanes: [u32; 32],
-    /// Who waits, by warp, as in [`Warp::run`].
-    waiting: [u64; 32],
-}
-
 /// What the threads of a block share besides what generated code reads.
 pub struct Rest {
     pub grid: Arc<Grid>,
     pub threads: Vec<Thread>,
     pub warps: Vec<Warp>,
-    barriers: Vec<Barrier>,
-    alive: u32,
+    pub(super) barriers: Vec<Barrier>,
+    /// Barriers from this number on were never used.
+    pub(super) used: usize,
+    pub(super) alive: u32,
     /// The stack of the worker.
     home: usize,
     outcome: Outcome,
     pub fault: Option<Fault>,
     /// Yields since something last moved.
-    idle: u32,
+    pub(super) idle: u32,
     /// Who runs on when the block is resumed.
     current: u32,
     pub stacks: Vec<Stack>,
@@ -154,6 +142,7 @@ impl Running {
             threads,
             warps,
             barriers: vec![Barrier::default(); 16],
+            used: 0,
             alive: 0,
             home: 0,
             outcome: Outcome::Done,
@@ -185,9 +174,7 @@ impl Running {
             r.ready(0, whole_block);
             return;
         }
-        for b in r.barriers.iter_mut().filter(|b| b.arrived > 0) {
-            *b = Barrier::default();
-        }
+        r.barriers[..r.used].iter_mut().for_each(Barrier::reset);
         for w in 0..r.warps.len() {
             r.begin_warp(w);
         }
@@ -307,7 +294,7 @@ pub unsafe fn fail(t: *mut Thread, kind: FaultKind, line: u32, what: String) -> 
 }
 
 /// The next thread or group in the ring behind `id` that can run.
-fn next_runnable(r: &Rest, id: u32) -> Option<u32> {
+pub(super) fn next_runnable(r: &Rest, id: u32) -> Option<u32> {
     let (w, bit) = ((id / 64) as usize, id % 64);
     let above = if bit == 63 { 0 } else { r.warps[w].run & (u64::MAX << (bit + 1)) };
     if above != 0 {
@@ -404,8 +391,8 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
                 if r.warps[w].waiting != 0 {
                     warp::lane_ended(r, w);
                 }
-                for id in 0..16 {
-                    if r.barriers[id].arrived > 0 {
+                for id in 0..r.used {
+                    if r.barriers[id].begun() {
                         r.barrier_check(id);
                     }
                 }
@@ -424,7 +411,7 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
 ///
 /// # Safety
 /// `t` is a thread or group of a block.
-unsafe fn bit_of(t: *mut Thread) -> u64 {
+pub(super) unsafe fn bit_of(t: *mut Thread) -> u64 {
     // SAFETY: as promised.
     unsafe { 1 << ((*t).id % 64) }
 }
@@ -516,101 +503,5 @@ impl Rest {
     /// Something moved: the block does not idle.
     pub fn moved(&mut self) {
         self.idle = 0;
-    }
-
-    /// Releases a barrier if all have come.
-    fn barrier_check(&mut self, id: usize) -> bool {
-        let b = &self.barriers[id];
-        let all = if b.count == 0 {
-            b.arrived >= self.alive
-        } else {
-            // A warp counts as 32 threads, also if some have ended or never were.
-            let of = |(w, lanes): (usize, &u32)| {
-                let alive = self.warps[w].alive;
-                if *lanes != 0 && lanes & alive == alive { 32 } else { lanes.count_ones() }
-            };
-            b.lanes[..self.warps.len()].iter().enumerate().map(of).sum::<u32>() >= b.count
-        };
-        if !all {
-            return false;
-        }
-        let (result, asked, counted) =
-            (u64::from(b.votes) | u64::from(b.arrived) << 32, b.asked, b.count != 0);
-        for w in 0..self.warps.len() {
-            let b = &mut self.barriers[id];
-            let woken = std::mem::take(&mut b.waiting[w]);
-            if counted {
-                b.lanes[w] = 0;
-            }
-            self.warps[w].run |= woken;
-            // Only reductions look at what came out.
-            let mut left = if asked { woken } else { 0 };
-            while left != 0 {
-                let t = self.thread(w as u32 * 64 + left.trailing_zeros());
-                left &= left - 1;
-                // SAFETY: it waits here, and its result belongs to this barrier.
-                unsafe { (*t).post.result = result };
-            }
-        }
-        let b = &mut self.barriers[id];
-        (b.arrived, b.count, b.votes, b.asked) = (0, 0, 0, false);
-        self.idle = 0;
-        true
-    }
-
-    /// Lanes of a warp arrive; `wait` tells whether (and as which bit) they wait.
-    fn arrive(
-        &mut self,
-        at: (usize, u32),
-        id: usize,
-        count: u32,
-        votes: Option<u32>,
-        wait: Option<u64>,
-    ) -> bool {
-        let (w, lanes) = at;
-        let b = &mut self.barriers[id];
-        b.count = count;
-        b.arrived += lanes.count_ones();
-        b.asked |= votes.is_some();
-        b.votes += votes.unwrap_or(0);
-        if count != 0 {
-            b.lanes[w] |= lanes;
-        }
-        if let Some(bit) = wait {
-            b.waiting[w] |= bit;
-            self.warps[w].run &= !bit;
-        }
-        self.barrier_check(id)
-    }
-}
-
-/// `bar.sync`, `bar.arrive`, `bar.red` of a thread or of a group of lanes: see [`crate::ir::BarOp`] for `op`. `count` 0 means all
-/// threads of the block; `votes` of its lanes say yes.
-///
-/// # Safety
-/// `t` is the running thread.
-pub unsafe extern "C" fn barrier(t: *mut Thread, op: u32, id: u32, count: u32, votes: u32) -> u32 {
-    // SAFETY: as promised.
-    unsafe {
-        let rest = (*(*t).block).rest;
-        let wait = op != 1;
-        if id >= 16 {
-            fail(t, FaultKind::IllegalInstruction, 0, format!("barrier {id} does not exist"));
-        }
-        let released = {
-            let r = &mut *rest;
-            let at = r.lanes(t);
-            r.arrive(at, id as usize, count, (op >= 2).then_some(votes), wait.then_some(bit_of(t)))
-        };
-        if wait && !released {
-            give_way(t);
-        }
-        let (votes, arrived) = ((*t).post.result as u32, ((*t).post.result >> 32) as u32);
-        match op {
-            2 => votes,
-            3 => u32::from(votes == arrived),
-            4 => u32::from(votes != 0),
-            _ => 0,
-        }
     }
 }

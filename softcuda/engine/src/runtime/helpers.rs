@@ -2,7 +2,7 @@
 
 use super::block::{self, fail, grid_of};
 use super::context::Thread;
-use super::{access, cluster, math, parting, print, pure, rows, warp};
+use super::{access, barrier, cluster, math, parting, print, pure, rows, warp};
 use crate::error::FaultKind;
 use crate::loaded::function_index;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -36,7 +36,7 @@ pub fn table() -> *const usize {
             block::exit as *const () as usize,
             block::yield_now as *const () as usize,
             warp::operation as *const () as usize,
-            block::barrier as *const () as usize,
+            barrier::barrier as *const () as usize,
             parting::part as *const () as usize,
             warp::among_lanes as *const () as usize,
             resolve as *const () as usize,

@@ -1,6 +1,7 @@
 //! The run time under generated code: stacks, the threads of a block, barriers and warp operations, helpers, printing.
 
 pub mod access;
+pub mod barrier;
 pub mod block;
 pub mod cluster;
 pub mod collective;

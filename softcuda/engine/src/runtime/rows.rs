@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn same_bits_as_one_lane() {
         type Row = unsafe extern "C" fn(*mut f32, u32);
-        let functions: [(Row, fn(f32) -> f32); 5] = [
+        type One = fn(f32) -> f32;
+        let functions: [(Row, One); 5] = [
             (ex2, special::ex2),
             (lg2, special::lg2),
             (sin, special::sin),

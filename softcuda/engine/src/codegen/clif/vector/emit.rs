@@ -420,7 +420,15 @@ impl Vector<'_> {
             let lock = self.plan.region_locks(&from, until);
             self.part_as_fibers(parting, stop, lock);
         } else {
-            self.part_in_turn(parting, stop);
+            match *parting {
+                Parting::Two { guard, then, other } if door(other) == stop => {
+                    self.part_some(guard, then, stop);
+                }
+                Parting::Two { guard, then, other } if door(then) == stop => {
+                    self.part_some(Guard { negated: !guard.negated, ..guard }, other, stop);
+                }
+                _ => self.part_in_turn(parting, stop),
+            }
         }
         if stop == NEVER {
             self.e.b.ins().jump(self.over, &[]);
@@ -459,6 +467,34 @@ impl Vector<'_> {
         self.e.b.ins().jump(next, &[]);
         self.e.b.switch_to_block(next);
         self.end_lanes(lane);
+    }
+
+    /// Only the lanes where the guard holds, one after the other; the others stand at `until` already.
+    fn part_some(&mut self, guard: Guard, to: BlockId, until: u32) {
+        let mask = self.row(guard.reg).unwrap_or_default();
+        let mut bits = self.bits(&mask);
+        if guard.negated {
+            let all = self.e.imm(types::I32, i64::from(u32::MAX >> (32 - self.width)));
+            bits = self.e.b.ins().bxor(bits, all);
+        }
+        let start = self.e.imm(types::I32, i64::from(door(to)));
+        let [head, run, done] = std::array::from_fn(|_| self.e.b.create_block());
+        let left = self.e.b.append_block_param(head, types::I32);
+        let outside = (self.e.thread, self.e.frame);
+        self.e.b.ins().jump(head, &[bits.into()]);
+        self.e.b.switch_to_block(head);
+        self.e.b.ins().brif(left, run, &[], done, &[]);
+        self.e.b.switch_to_block(run);
+        let lane = self.e.b.ins().ctz(left);
+        let lane = self.e.b.ins().uextend(types::I64, lane);
+        let one = self.e.imm(types::I32, 1);
+        let less = self.e.b.ins().isub(left, one);
+        let less = self.e.b.ins().band(left, less);
+        let thread = self.step(outside.0, lane, THREAD);
+        let frame = self.step(outside.1, lane, i64::from(self.plan.setting.local));
+        self.run_lane(thread, frame, start, until);
+        self.e.b.ins().jump(head, &[less.into()]);
+        self.e.b.switch_to_block(done);
     }
 
     /// Each lane on a stack of its own, since lanes may wait for each other or for other groups.
