@@ -102,7 +102,7 @@ fn kill_again_and_again(times: u64) {
             }
         }
         if round % 8 == 7 || round + 1 == times {
-            before.0.returns(&server, NOTICED, &format!("after round {round}"));
+            before.0 = before.0.returns(&server, NOTICED, &format!("after round {round}"));
         }
     }
     let grown = resident(server.pid()).saturating_sub(before.1);

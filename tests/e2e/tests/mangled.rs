@@ -50,7 +50,7 @@ fn ends(client: Running, what: &str) {
 fn rounds(length: Duration, road: Road, mut round: impl FnMut(&Server, u64)) {
     let server = Server::start();
     let mut command = server.command(road, client("hold"));
-    command.arg("3600");
+    command.arg("3600").env("GPUPOOL_LOG", "warn");
     let mut bystander = Running::start(command);
     bystander.wait_for_line("READY ", LIMIT);
     // What a first session leaves for good is no leak.
