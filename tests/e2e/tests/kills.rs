@@ -87,11 +87,14 @@ fn kill_again_and_again(times: u64) {
                 if random.below(8) == 0 {
                     stop_for_a_while(&server, &client, &mut random);
                 }
-                for worker in server.workers() {
+                let workers = server.workers();
+                for worker in &workers {
                     // One that waits may have ended by itself.
-                    let _ = kill_process(worker, Signal::KILL);
+                    let _ = kill_process(*worker, Signal::KILL);
                 }
                 ends(client, Instant::now());
+                // On a busy machine dying takes a while, and until then one that waits may still be given to the next client.
+                within(NOTICED, "the killed workers ended", || !workers.iter().any(|w| is_running(*w)));
             }
             _ => {
                 // Anywhere between its start and its work.
