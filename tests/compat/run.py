@@ -43,9 +43,10 @@ SUITES = {
     }),
 }
 
-# The basic ones of Warp's tests: language, arrays, launches, atomics, tiles, matrices, no examples and no rendering.
+# The basic ones of Warp's tests: language, arrays, launches, atomics, tiles, matrices, no examples and no rendering; not
+# `large`, whose kernels of 2^31 threads and more take a CPU hours.
 WARP = """arithmetic array array_reduce atomic atomic_bitwise atomic_cas bool bit_count bf16 codegen compile_consts conditional copy
-ctypes dense enum fast_math fixedarray fp16 func generics grad hash_grid indexedarray intersect iter large launch lerp lvalue
+ctypes dense enum fast_math fixedarray fp16 func generics grad hash_grid indexedarray intersect iter launch lerp lvalue
 mat mat_lite math matmul_lite mempool noise operators pinned quat radix_sort rand reload rounding runlength_encode scalar_ops
 smoothstep spatial special_values static streams struct struct_attribute tape tile tile_load tile_mathdx tile_reduce tile_shared_memory
 tuple types utils vec vec_lite volume""".split()
@@ -174,9 +175,15 @@ def table(folder):
         print(f"| {suite} | {road} | {count['ok']} | {count['failed']} | {count['skipped']} |")
     for suite, tests in sorted(failures.items()):
         print(f"\n### {suite}: what fails\n")
+        # Tests of one module that fail on the same roads with the same words are one line.
+        alike = collections.defaultdict(list)
         for test, roads in sorted(tests.items()):
-            whys = {why for _, why in roads}
-            print(f"* `{test}` ({', '.join(road for road, _ in roads)}): {' / '.join(sorted(whys))}")
+            module = test.rpartition(".")[0].rpartition(".")[0]
+            whys = " / ".join(sorted({why[:240] for _, why in roads}))
+            alike[module, ", ".join(road for road, _ in roads), whys].append(test.rpartition(".")[2])
+        for (module, roads, whys), names in alike.items():
+            named = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} tests, `{names[0]}` first,"
+            print(f"* `{module}` {named} ({roads}): {whys}")
 
 
 def main():
