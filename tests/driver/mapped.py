@@ -17,6 +17,9 @@ if call("cuMemHostGetDevicePointer_v2", ref(at), memory, 0) == 801:
     raise SystemExit
 call("cuMemHostGetDevicePointer_v2", ref(at), pointer(memory.value + 100), 0)
 show(at.value - memory.value)
+base, size = u64(), size_t()
+call("cuMemGetAddressRange_v2", ref(base), ref(size), at)
+show(base.value - memory.value, size.value)
 call("cuMemHostGetDevicePointer_v2", ref(at), memory, 1)
 call("cuMemHostGetDevicePointer_v2", ref(at), pointer(16), 0)
 call("cuMemHostGetFlags", ref(flags), memory)

@@ -134,8 +134,20 @@ macro_rules! auto_symbols {
     )*};
 }
 
+/// What `cudaProfiler.h` declares, in the form of the call list's rows: no function of `cuda.h`, so not in its symbol table.
+macro_rules! for_each_profiler_symbol {
+    ($then:ident) => {
+        $then! {
+            { cuProfilerInitialize legacy local cuProfilerInitialize (configuration: *const c_char, output: *const c_char, mode: u32) }
+            { cuProfilerStart legacy local cuProfilerStart () }
+            { cuProfilerStop legacy local cuProfilerStop () }
+        }
+    };
+}
+
 gpupool_protocol::for_each_hand_symbol!(hand_symbols);
 gpupool_protocol::for_each_auto_symbol!(auto_symbols);
+for_each_profiler_symbol!(hand_symbols);
 
 macro_rules! functions {
     ($({ $symbol:ident $mode:ident $class:ident $name:ident ($($rest:tt)*) })*) => {
@@ -159,12 +171,13 @@ unsafe impl Sync for Addresses {}
 
 static HAND: Addresses = Addresses(gpupool_protocol::for_each_hand_symbol!(functions));
 static AUTO: Addresses = Addresses(gpupool_protocol::for_each_auto_symbol!(functions));
+static PROFILER: Addresses = Addresses(for_each_profiler_symbol!(functions));
 
 /// The address of an exported symbol that does something. Programs ask for hundreds.
 pub fn address(symbol: &str) -> Option<*const c_void> {
     static BY_NAME: OnceLock<HashMap<&str, Address>> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
-        let all = HAND.0.iter().chain(AUTO.0);
+        let all = HAND.0.iter().chain(AUTO.0).chain(PROFILER.0);
         all.map(|(name, at)| (*name, Address(*at))).collect()
     });
     by_name.get(symbol).map(|address| address.0)

@@ -80,7 +80,8 @@ pub fn look_up(
 fn resolve(base: &str, version: i32, flags: u64, driver: i32) -> Answer<Result<*const c_void, Status>> {
     match symbols::resolve(base, version, flags, driver) {
         Ok(symbol) => Ok(exports::address(symbol).ok_or(Status::NotFound)),
-        Err(Refusal::NotFound) => Ok(Err(Status::NotFound)),
+        // Functions of other headers (cudaProfiler.h) have one version.
+        Err(Refusal::NotFound) => Ok(exports::address(base).ok_or(Status::NotFound)),
         Err(Refusal::VersionNotSufficient) => Ok(Err(Status::TooNew)),
         Err(Refusal::InvalidValue) => Err(INVALID_VALUE),
     }
@@ -140,6 +141,9 @@ mod tests {
         assert_eq!(resolve("cuInit", 13060, 0, 13050), Err(INVALID_VALUE));
         assert_eq!(resolve("cuInit", 2000, 3, 13050), Err(INVALID_VALUE));
         assert_eq!(resolve("cuGLInit", 2000, 0, 13050), Ok(Err(Status::NotFound)));
+        for name in ["cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop"] {
+            assert!(resolve(name, 13050, 0, 13050).unwrap().is_ok(), "{name}");
+        }
         assert_eq!(resolve("", 0, 0, 13050), Ok(Err(Status::NotFound)));
     }
 }

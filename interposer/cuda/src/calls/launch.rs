@@ -8,7 +8,7 @@ use gpupool_protocol::api::kinds;
 
 use crate::args::{Bytes, StreamArg, stream};
 use crate::code::{
-    Answer, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE,
+    Answer, COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE,
     LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, ensure, there,
 };
 use crate::cptr::{Ptr, Raw};
@@ -46,6 +46,8 @@ pub struct LaunchAttribute {
 const ATTRIBUTE_BYTES: usize = size_of::<LaunchAttribute>();
 /// More attributes than exist make no sense.
 const ATTRIBUTES_MAX: u32 = 64;
+/// CU_FUNC_ATTRIBUTE_NUM_REGS.
+const NUM_REGS: u32 = 4;
 
 /// What a launch is asked to do, besides its parameters. Functions off the straight line get copies by reference, so that
 /// it stays in registers.
@@ -242,11 +244,25 @@ fn threads(launch: &Launch<'_>) -> u64 {
     launch.block.iter().map(|extent| u64::from(*extent)).product()
 }
 
-/// What this kernel needs too much for is "out of resources".
 #[inline(always)]
 fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
-    ensure(threads(launch) <= kernel.most_threads, LAUNCH_OUT_OF_RESOURCES)?;
+    if threads(launch) > kernel.most_threads {
+        return Err(too_many_threads(limits, kernel, launch));
+    }
     ensure(!launch.cooperative || limits.cooperative, NOT_SUPPORTED)
+}
+
+/// What a block with more threads than the kernel takes is answered: that the kernel's registers are too many for it, or, where
+/// they are not, that it is beyond `__launch_bounds__`, which is a wrong value.
+#[cold]
+fn too_many_threads(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Code {
+    // A warp takes its registers in multiples of 8 a thread (CUDA programming guide, "Compute Capabilities").
+    let registers =
+        kernel.attribute(NUM_REGS).and_then(|n| u64::try_from(n).ok()).map(|n| n.next_multiple_of(8));
+    match registers {
+        Some(n) if n * threads(launch).next_multiple_of(32) <= u64::from(limits.registers) => INVALID_VALUE,
+        _ => LAUNCH_OUT_OF_RESOURCES,
+    }
 }
 
 /// Blocks that wait for each other must all run at once: else CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. The worker is asked

@@ -9,10 +9,12 @@ const LIMITS: Limits = Limits {
     grid: [i32::MAX as u32, 65535, 65535],
     cooperative: false,
     multiprocessors: 1,
+    registers: 65536,
 };
 
-fn kernel(most_threads: i32) -> Kernel {
-    Kernel::new(c"k", Vec::new(), vec![most_threads]).unwrap()
+/// With the attributes up to the number of registers.
+fn kernel(most_threads: i32, registers: i32) -> Kernel {
+    Kernel::new(c"k", Vec::new(), vec![most_threads, 0, 0, 0, registers]).unwrap()
 }
 
 fn launch(grid: [u32; 3], block: [u32; 3]) -> Launch<'static> {
@@ -22,7 +24,7 @@ fn launch(grid: [u32; 3], block: [u32; 3]) -> Launch<'static> {
 
 #[test]
 fn extents_are_checked_with_cuda_s_codes() {
-    let k = kernel(512);
+    let k = kernel(512, 121);
     for (grid, block, want) in [
         ([1, 1, 1], [512, 1, 1], Ok(())),
         ([0, 1, 1], [1, 1, 1], Err(INVALID_VALUE)),
@@ -37,6 +39,17 @@ fn extents_are_checked_with_cuda_s_codes() {
         let launch = launch(grid, block);
         let got = if possible(&LIMITS, &launch) { check(&LIMITS, &k, &launch) } else { Err(INVALID_VALUE) };
         assert_eq!(got, want, "{grid:?} {block:?}");
+    }
+    // 60 registers are 64: 1,024 threads have room. What is too much then is beyond the launch bounds.
+    for (registers, threads, want) in [
+        (60, 1024, INVALID_VALUE),
+        (65, 129, INVALID_VALUE),
+        (65, 1024, LAUNCH_OUT_OF_RESOURCES),
+        (-1, 129, LAUNCH_OUT_OF_RESOURCES),
+    ] {
+        let bound = kernel(128, registers);
+        let got = check(&LIMITS, &bound, &launch([1; 3], [threads, 1, 1]));
+        assert_eq!(got, Err(want), "{threads} threads of {registers} registers");
     }
     let cooperative = Launch { cooperative: true, ..launch([1; 3], [1; 3]) };
     assert_eq!(check(&LIMITS, &k, &cooperative), Err(NOT_SUPPORTED));

@@ -133,8 +133,11 @@ pub fn cuMemGetAddressRange_v2(
     address: CUdeviceptr,
 ) -> Answer {
     cx.current()?;
-    let range = cx.session.memory.range_of(address)?;
-    base.set_if_wanted(range.base);
-    size.set_if_wanted(range.size as usize);
+    let (start, bytes) = match cx.session.memory.range_of(address) {
+        Ok(range) => (range.base, range.size),
+        Err(error) => cx.session.pinned.range_on_device(address).ok_or(error)?,
+    };
+    base.set_if_wanted(start);
+    size.set_if_wanted(bytes as usize);
     Ok(())
 }

@@ -59,6 +59,8 @@ pub struct Limits {
     pub cooperative: bool,
     /// Multiprocessors, on which the blocks of a cooperative launch must all find room.
     pub multiprocessors: u32,
+    /// Registers a block.
+    pub registers: u32,
 }
 
 /// What needs memory that client and worker share.
@@ -132,6 +134,7 @@ impl Device {
             ],
             cooperative: limit(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
             multiprocessors: limit(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            registers: limit(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
         };
         Self {
             pool: pool as i32,

@@ -30,7 +30,7 @@ pub struct Kernel {
     pub usual: bool,
     /// Bytes of the parameter block.
     pub block: u32,
-    /// CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, which follows from its registers; the largest number where unknown.
+    /// CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, which follows from its registers and its launch bounds; the largest number where unknown.
     pub most_threads: u64,
     /// CUfunction_attribute 0, 1, 2, ….
     attributes: Vec<i32>,

@@ -115,6 +115,13 @@ impl Pinned {
         (address - range.base < range.size as u64).then_some(*range)
     }
 
+    /// The start and the length of the range that kernels find at this address. Rarely asked for, so all are looked at.
+    pub fn range_on_device(&self, address: u64) -> Option<(u64, u64)> {
+        let ranges = self.lock();
+        let on_device = ranges.values().filter_map(|range| Some((range.device?, range.size as u64)));
+        on_device.into_iter().find(|(start, size)| address.checked_sub(*start).is_some_and(|at| at < *size))
+    }
+
     /// Whether `bytes` from `address` on are memory that the worker and kernels see as well.
     pub fn is_shared(&self, address: u64, bytes: u64) -> bool {
         self.any()
@@ -164,6 +171,17 @@ mod tests {
             (0x20000, 1, false),
         ] {
             assert_eq!(pinned.is_shared(address, bytes), shared, "{bytes:#x} at {address:#x}");
+        }
+        pinned.add_shared(0x30000, 0x800, 0, 1, 0x50000);
+        for (address, range) in [
+            (0x10fff, Some((0x10000, 0x1000))),
+            (0x507ff, Some((0x50000, 0x800))),
+            (0x50800, None),
+            (0x30000, None),
+            (0x20000, None),
+            (0, None),
+        ] {
+            assert_eq!(pinned.range_on_device(address), range, "{address:#x}");
         }
         assert_eq!(pinned.free(0x10000).unwrap().device, Some(0x10000));
     }
