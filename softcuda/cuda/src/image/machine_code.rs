@@ -6,13 +6,13 @@
 #![forbid(unsafe_code)]
 
 use super::{container, u16_at, u32_at, u64_at};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// `st_other` of kernels.
 const ENTRY: u8 = 0x10;
 const FUNCTION: u8 = 2;
 const OBJECT: u8 = 1;
-const GLOBAL: u8 = 1;
 const SYMBOL: usize = 24;
 /// {index u32, ordinal u16, offset u16, bits u32 with the size in 14 of them from 18 on}.
 const PARAMETER: u8 = 0x17;
@@ -25,6 +25,7 @@ const LARGEST: usize = 16 << 20;
 /// PTX for every device with the kernels and variables of a cubin; `None` for what is none, or far too large.
 pub fn stub(cubin: &[u8]) -> Option<String> {
     let (symbols, names) = (container::section(cubin, b".symtab")?, container::section(cubin, b".strtab")?);
+    let mut seen = HashSet::new();
     let mut text = ".version 7.0\n.target sm_30\n.address_size 64\n".to_owned();
     for symbol in symbols.chunks_exact(SYMBOL) {
         if text.len() > LARGEST {
@@ -32,20 +33,23 @@ pub fn stub(cubin: &[u8]) -> Option<String> {
         }
         let name = names.get(u32_at(symbol, 0)? as usize..)?.split(|b| *b == 0).next()?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| is_identifier(name)) else { continue };
-        let (kind, binding, size) = (symbol[4] & 15, symbol[4] >> 4, u64_at(symbol, 16)?);
-        if kind == FUNCTION && symbol[5] & ENTRY != 0 {
+        let (kind, size) = (symbol[4] & 15, u64_at(symbol, 16)?);
+        if kind == FUNCTION && symbol[5] & ENTRY != 0 && seen.insert(name) {
             let info = container::section(cubin, format!(".nv.info.{name}").as_bytes());
             kernel(&mut text, name, &parameters(info.unwrap_or_default()));
-        } else if kind == OBJECT && binding == GLOBAL && size > 0 && u16_at(symbol, 6)? != 0 {
+        } else if kind == OBJECT && size > 0 && u16_at(symbol, 6)? != 0 && seen.insert(name) {
             writeln!(text, ".visible .global .align 16 .b8 {name}[{size}];").ok()?;
         }
     }
     Some(text)
 }
 
+/// Whether PTX takes a name; symbols that only a linker needs have others.
 fn is_identifier(name: &str) -> bool {
-    let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '$' | '%');
-    name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit()) && name.len() > 1
+    let sign = |c: char| matches!(c, '_' | '$' | '%');
+    let first =
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.starts_with(sign) && name.len() > 1;
+    first && name.chars().all(|c| sign(c) || c.is_ascii_alphanumeric())
 }
 
 /// {offset, size} of each parameter, in order.
@@ -112,6 +116,12 @@ mod tests {
             ".visible .entry k(.param .align 16 .b8 p0[32], .param .align 16 .b8 p1[8], .param .align 8 .b8 p2[2], \
              .param .align 2 .b8 p3[1], .param .align 16 .b8 p4[16]) { ret; }\n"
         );
+    }
+
+    #[test]
+    fn names_are_ptxs() {
+        assert!(["k", "_Z1fv", "$str", "a$1_"].into_iter().all(is_identifier));
+        assert!(!["", "_", "1k", ".text.k", "a.b", "é"].into_iter().any(is_identifier));
     }
 
     #[test]

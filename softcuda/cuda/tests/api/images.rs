@@ -88,7 +88,7 @@ pub fn cubin() -> Vec<u8> {
         s
     };
     let symbols =
-        [vec![0; 24], symbol(1, 0x12, 0x10, 128), symbol(7, 0x12, 0, 64), symbol(14, 0x11, 0, 40)].concat();
+        [vec![0; 24], symbol(1, 0x12, 0x10, 128), symbol(7, 0x12, 0, 64), symbol(14, 0x01, 0, 40)].concat();
     let mut info = Vec::new();
     for (ordinal, offset, size) in [(1u16, 8u16, 4u32), (0, 0, 8)] {
         info.extend([4, 0x17, 12, 0, 0, 0, 0, 0]);
