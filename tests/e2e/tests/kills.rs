@@ -19,7 +19,8 @@ const WORK: [&str; 4] = ["small", "bulk", "host", "wait"];
 /// A client at work; `ready`: its session is there.
 fn start(server: &Server, road: Road, work: &str, ready: bool) -> Running {
     let mut command = server.command(road, client("hold"));
-    command.args(["60", work]);
+    // How fast a session is set up is not the question here.
+    command.args(["60", work]).env("GPUPOOL_CONNECT_TIMEOUT_MS", "30000");
     let mut client = Running::start(command);
     if ready {
         client.wait_for_line("READY ", LIMIT);
