@@ -166,6 +166,21 @@ impl Cx {
         Ok(Pending { cx: self, call })
     }
 
+    /// Sends a record whose body is `words`, and waits for an answer that is exactly the bytes for `to` and fits its slot.
+    /// Kernels' text is not fetched.
+    #[inline(always)]
+    pub fn call_small<const N: usize>(self, call: u16, words: [u64; N], to: &mut [u8]) -> Answer {
+        self.supports(call)?;
+        let answer = self.session.link.call_small(call, self.lane, self.context, words, to);
+        let (result, len) = self.sent(answer)?;
+        let code = result as u32;
+        if code == 0 && len != to.len() {
+            cold_path();
+            return Err(self.session.bad_answer(BadRecord::Truncated));
+        }
+        self.result(code)
+    }
+
     /// An answer's code, with errors that stay noted.
     pub fn result(self, code: u32) -> Answer {
         if is_sticky(code)
@@ -200,17 +215,6 @@ impl Pending {
         let code = reply.result as u32;
         drop(reply);
         taken.map_err(|bad| cx.session.bad_answer(bad))?;
-        cx.result(code)
-    }
-
-    /// As [`Pending::finish_bytes`], for an answer that fits its slot.
-    pub fn finish_small(self, to: &mut [u8]) -> Answer {
-        let Self { cx, call } = self;
-        let (result, len) = call.wait_small(to).map_err(|e| cx.session.lost(&e))?;
-        let code = result as u32;
-        if code == 0 && len != to.len() {
-            return Err(cx.session.bad_answer(BadRecord::Truncated));
-        }
         cx.result(code)
     }
 

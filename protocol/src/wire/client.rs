@@ -328,10 +328,17 @@ impl ClientLink {
     }
 
     /// Makes everything that was posted before visible to the worker. Every wait and query does it.
+    #[inline(always)]
     pub fn flush(&self) -> Result<(), LinkError> {
         if self.mapped {
             return self.state.check();
         }
+        cold_path();
+        self.push()
+    }
+
+    /// The same where it takes a push.
+    fn push(&self) -> Result<(), LinkError> {
         let wanted = self.producer.published();
         let _pushing = self.pushing.lock().unwrap_or_else(PoisonError::into_inner);
         let from = self.pushed.load(Relaxed);
@@ -353,10 +360,12 @@ impl ClientLink {
         Ok(())
     }
 
-    fn take_slot(&self) -> Result<u32, LinkError> {
+    #[inline(always)]
+    pub(super) fn take_slot(&self) -> Result<u32, LinkError> {
         if let Some(slot) = self.slots.try_take() {
             return Ok(slot);
         }
+        cold_path();
         self.wait_for_index(WaitKind::Slot, &self.slots)
     }
 

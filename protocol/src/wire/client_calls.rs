@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::client::ClientLink;
 use super::client_chunks::DownChunk;
 use super::codec::Reader;
-use super::layout::{CHUNK_BYTES, REPLY_IN_CHUNK, SLOT_PAYLOAD, down};
+use super::layout::{CHUNK_BYTES, Head, REPLY_IN_CHUNK, SLOT_PAYLOAD, down};
 use super::state::{LinkError, WaitKind};
 use crate::transport::Point;
 
@@ -18,6 +18,43 @@ pub struct PendingCall<'l> {
     call: u16,
     down: Option<DownChunk<'l>>,
     answered: bool,
+}
+
+impl ClientLink {
+    /// Records a call whose body is `words`, waits for its answer, which fits a slot, and copies that to `to`, as far as there is
+    /// room. Returns the CUDA result and how many bytes the answer has. In one function with its caller, as the short posts:
+    /// what a call is made of then goes through registers.
+    #[inline(always)]
+    pub fn call_small<const N: usize>(
+        &self,
+        call: u16,
+        lane: u32,
+        context: u64,
+        words: [u64; N],
+        to: &mut [u8],
+    ) -> Result<(i32, usize), LinkError> {
+        let slot = self.take_slot()?;
+        let (place, head, mut body) = match self.begin(8 * N) {
+            Ok(begun) => begun,
+            Err(error) => {
+                cold_path();
+                self.slots.give(slot);
+                return Err(error);
+            }
+        };
+        body.words(words);
+        let position = place.record();
+        let length = place.record_len();
+        let words = Head { length, call, chunk_up: None, chunk_down: None, lane, slot: Some(slot), context };
+        if let Err(error) = self.end(place, head, body.finish(), words) {
+            cold_path();
+            self.slots.give(slot);
+            return Err(error);
+        }
+        let pending = PendingCall::new(self, slot, position, call, None);
+        self.flush()?;
+        pending.wait_small(to)
+    }
 }
 
 impl<'l> PendingCall<'l> {

@@ -129,26 +129,11 @@ fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamAr
 /// A copy from the device that fits a reply slot: what programs do to look at a result.
 fn read_small(cx: Cx, source: u64, destination: u64, len: usize, stream: StreamArg) -> Answer {
     let seen = stream.posted();
-    begin_read(cx, None, source, len, stream)?.finish_small(host::bytes_mut(destination, len))?;
+    let words = [source, len as u64, stream.wire];
+    cx.call_small(numbers::copy_out, words, host::bytes_mut(destination, len))?;
     stream.synchronised(seen);
     output::take(cx);
     Ok(())
-}
-
-/// Sends the record of a piece.
-#[inline]
-fn begin_read(
-    cx: Cx,
-    chunk: Option<DownChunk<'static>>,
-    source: u64,
-    len: usize,
-    stream: StreamArg,
-) -> Answer<Pending> {
-    cx.begin_with(numbers::copy_out, chunk, 24, |to| {
-        source.put(to);
-        (len as u64).put(to);
-        stream.wire.put(to);
-    })
 }
 
 /// Copies from the device, several pieces under way.
@@ -197,7 +182,12 @@ impl Reads {
             }
             chunk = Some(own);
         }
-        let pending = begin_read(self.cx, chunk, source, len, self.stream)?;
+        let stream = self.stream.wire;
+        let pending = self.cx.begin_with(numbers::copy_out, chunk, 24, |to| {
+            source.put(to);
+            (len as u64).put(to);
+            stream.put(to);
+        })?;
         self.pending.push_back((pending, destination, len));
         Ok(())
     }

@@ -23,10 +23,13 @@ pub struct Optimisations {
     /// `direct_receive`: over a network the bytes of a copy from the device are received where the program wants them. Without
     /// it they are received into a staging chunk and copied from there.
     pub direct_receive: bool,
+    /// `recent_ranges`: the ranges of device memory that calls have touched lately are found without a lock. Without it each
+    /// call looks for its range in the list of all.
+    pub recent_ranges: bool,
 }
 
-const NAMES: [&str; 6] =
-    ["board", "local_sync", "posted_copies", "host_arena", "post_alloc", "direct_receive"];
+const NAMES: [&str; 7] =
+    ["board", "local_sync", "posted_copies", "host_arena", "post_alloc", "direct_receive", "recent_ranges"];
 
 impl Optimisations {
     /// What a configuration leaves on.
@@ -34,9 +37,9 @@ impl Optimisations {
         for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
             say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
         }
-        let [board, local_sync, posted_copies, host_arena, post_alloc, direct_receive] =
+        let [board, local_sync, posted_copies, host_arena, post_alloc, direct_receive, recent_ranges] =
             NAMES.map(|name| !config.disabled(name));
-        Self { board, local_sync, posted_copies, host_arena, post_alloc, direct_receive }
+        Self { board, local_sync, posted_copies, host_arena, post_alloc, direct_receive, recent_ranges }
     }
 }
 
@@ -57,11 +60,13 @@ mod tests {
             host_arena: true,
             post_alloc: true,
             direct_receive: true,
+            recent_ranges: true,
         };
         assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);
         assert!(!of(&["other", "local_sync"]).local_sync);
         assert!(!of(&NAMES).posted_copies && !of(&NAMES).host_arena && !of(&NAMES).post_alloc);
+        assert!(!of(&["recent_ranges"]).recent_ranges && of(&["recent_ranges"]).board);
         assert!(!of(&["direct_receive"]).direct_receive && of(&["direct_receive"]).post_alloc);
     }
 }

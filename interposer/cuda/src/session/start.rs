@@ -15,6 +15,7 @@ use super::{Optimisations, Session, devices, establish, fork, watch};
 use crate::code::{Answer, Code, NO_DEVICE, SYSTEM_NOT_READY};
 use crate::log::{self, say};
 use crate::state::arena::Arena;
+use crate::state::memory::Memory;
 use crate::state::objects::lock;
 use crate::state::table::Table;
 
@@ -110,7 +111,7 @@ fn begin(
         functions: Table::of(Kind::Function),
         pools: Table::of(Kind::MemPool),
         links: Table::of(Kind::Link),
-        memory: Default::default(),
+        memory: Memory::new(uses.recent_ranges),
         arena,
         pinned: Default::default(),
         unordered: Default::default(),

@@ -38,10 +38,17 @@ pub struct Range {
 pub struct Memory {
     ranges: RwLock<BTreeMap<u64, Range>>,
     recent: Recent,
+    /// Nothing is noted in `recent`, which then holds nothing.
+    forgetful: bool,
     ids: AtomicU64,
 }
 
 impl Memory {
+    /// No ranges yet. `recent`: those that calls have touched lately are found without a lock.
+    pub fn new(recent: bool) -> Self {
+        Self { forgetful: !recent, ..Self::default() }
+    }
+
     /// Notes a range.
     pub fn add(&self, base: u64, size: u64, context: u64, origin: Origin) {
         let id = self.ids.fetch_add(1, Relaxed) + 1;
@@ -94,7 +101,9 @@ impl Memory {
         match ranges.range(..=address).next_back() {
             // Subtractions, so that no sum can wrap.
             Some((_, r)) if address - r.base < r.size && bytes <= r.size - (address - r.base) => {
-                self.recent.note(address, r.base, r.size);
+                if !self.forgetful {
+                    self.recent.note(address, r.base, r.size);
+                }
                 Ok(())
             }
             _ => Err(INVALID_VALUE),
@@ -133,6 +142,17 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_recent_ranges_every_call_looks_at_the_list() {
+        for recent in [true, false] {
+            let memory = Memory::new(recent);
+            memory.add(0x1000, 0x100, 1, Origin::Plain);
+            assert_eq!(memory.check(0x1000, 0x100), Ok(()));
+            assert_eq!(memory.recent.holds(0x1000, 0x100), recent);
+            assert_eq!(memory.check(0x1000, 0x101), Err(INVALID_VALUE));
+        }
+    }
 
     #[test]
     fn a_call_may_touch_what_lies_in_one_range() {
