@@ -59,16 +59,26 @@ unsafe fn load(image: *const c_void) -> Result<u64> {
 fn run_later(function: HostFunction, data: *mut c_void) -> Result {
     let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let data = data.expose_provenance();
-    objects::host_begins();
-    let started = std::thread::Builder::new().name("host-function".into()).spawn(move || {
-        // SAFETY: called once with what the program gave with it, as it was promised.
-        unsafe { function(std::ptr::with_exposed_provenance_mut(data)) };
-        objects::host_ends();
-    });
-    started.map(drop).map_err(|_| {
-        objects::host_ends();
-        CUDA_ERROR_OUT_OF_MEMORY
-    })
+    // SAFETY: called once with what the program gave with it, as it was promised.
+    let run = move || unsafe { function(std::ptr::with_exposed_provenance_mut(data)) };
+    if objects::later(run) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
+}
+
+/// A copy to the host, when the host functions before it have returned.
+///
+/// # Safety
+/// As of `arena::copy_out`, until the stream has come past it.
+unsafe fn copy_out_later(to: *mut u8, from: u64, bytes: usize) -> Result {
+    if objects::idle() {
+        // SAFETY: the caller's word.
+        return unsafe { arena::copy_out(to, from, bytes) };
+    }
+    let to = to.expose_provenance();
+    let copy = move || {
+        // SAFETY: the caller's word. A failure has nobody to report it to.
+        let _ = unsafe { arena::copy_out(std::ptr::with_exposed_provenance_mut(to), from, bytes) };
+    };
+    if objects::later(copy) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
 /// Waits for what came before; there is never more than host functions.
@@ -259,7 +269,7 @@ exports! {
     cuMemcpyDtoH_v2(to: *mut u8, from: u64, bytes: usize) { arena::copy_out(to, from, bytes) }
     cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) { arena::copy(to, from, bytes) }
     cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, _stream: u64) { arena::copy_in(to, from, bytes) }
-    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, _stream: u64) { arena::copy_out(to, from, bytes) }
+    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, _stream: u64) { copy_out_later(to, from, bytes) }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, _stream: u64) { arena::copy(to, from, bytes) }
     cuMemsetD8Async(to: u64, value: u8, count: usize, _stream: u64) { arena::set(to, [value], count) }
     cuMemsetD16Async(to: u64, value: u16, count: usize, _stream: u64) { arena::set(to, value.to_le_bytes(), count) }

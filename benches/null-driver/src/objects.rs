@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// The primary context.
 pub const PRIMARY: u64 = 0x1000;
@@ -27,17 +28,31 @@ pub fn set_current(context: u64) {
     CURRENT.set(context);
 }
 
-/// Host functions that have not returned. Streams wait for all of them: this driver has one order of work.
+/// Host functions, and copies behind them, that are not over. Streams wait for all of them: this driver has one order of work.
 static HOST_FUNCTIONS: AtomicU64 = AtomicU64::new(0);
 static BELL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 
-/// A host function begins.
-pub fn host_begins() {
+/// Has `work` done by a thread of its own, after all that was given to it before. False if there is no such thread.
+pub fn later(work: impl FnOnce() + Send + 'static) -> bool {
+    type Work = Box<dyn FnOnce() + Send>;
+    static THREAD: OnceLock<Option<Sender<Work>>> = OnceLock::new();
+    let start = || {
+        let (sender, receiver) = channel::<Work>();
+        let serve = move || {
+            receiver.iter().for_each(|work| {
+                work();
+                host_ends();
+            })
+        };
+        std::thread::Builder::new().name("host-functions".into()).spawn(serve).ok().map(|_| sender)
+    };
+    let Some(thread) = THREAD.get_or_init(start) else { return false };
     HOST_FUNCTIONS.fetch_add(1, Ordering::AcqRel);
+    // The thread never ends.
+    thread.send(Box::new(work)).is_ok()
 }
 
-/// A host function has returned.
-pub fn host_ends() {
+fn host_ends() {
     HOST_FUNCTIONS.fetch_sub(1, Ordering::AcqRel);
     drop(BELL.0.lock().unwrap_or_else(PoisonError::into_inner));
     BELL.1.notify_all();

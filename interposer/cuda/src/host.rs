@@ -8,6 +8,7 @@ use std::ptr;
 
 use gpupool_protocol::image::Memory;
 use gpupool_protocol::wire::DownChunk;
+use gpupool_protocol::wire::landing::Landings;
 
 fn at<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(address as usize)
@@ -35,6 +36,13 @@ pub fn bytes_mut(address: u64, len: usize) -> &'static mut [u8] {
 pub fn receive_into(chunk: &mut DownChunk<'_>, address: u64, len: usize) {
     // SAFETY: the module's promise; the call returns to the program when the chunk is gone.
     unsafe { chunk.receive_into(at(address), len) };
+}
+
+/// Opens a landing for bytes that the program wants at `address` without waiting for them; gives its number.
+pub fn open_landing(landings: &Landings, address: u64, len: usize, context: u64) -> u64 {
+    // SAFETY: pinned memory that the program must not give back before the copy is over; `calls::landing` closes what is
+    // open before pinned memory ends all the same.
+    unsafe { landings.open(address as usize, len, context) }
 }
 
 /// Copies within the program's memory; the ranges may overlap.

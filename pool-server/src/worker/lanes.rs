@@ -63,6 +63,7 @@ impl Lanes {
         self.lock().retain(|(owner, home), own| {
             if *owner == lane && own.life.check().is_ok() {
                 session.streams.remove(*home, own.native);
+                session.landing.forget_stream(*home, own.native);
                 // A failure is the context's, and is told elsewhere.
                 let _ = session.driver.hand.cuStreamDestroy_v2(own.native);
             }

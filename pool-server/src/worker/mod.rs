@@ -19,6 +19,7 @@ mod errors;
 mod functions;
 mod heap;
 mod helpers;
+mod landing;
 mod lanes;
 mod objects;
 mod output;

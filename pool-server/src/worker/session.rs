@@ -20,6 +20,7 @@ use super::driver::Driver;
 use super::errors::PostErrors;
 use super::heap::Heaps;
 use super::helpers::Helpers;
+use super::landing::Landing;
 use super::lanes::Lanes;
 use super::objects::{ContextState, Objects};
 use super::output::Output;
@@ -63,6 +64,8 @@ pub struct Session {
     pub arena: HostArena,
     /// Chunks that streams hold.
     pub staging: Staging,
+    /// Copies to memory that only the client has.
+    pub landing: Landing,
     /// Which streams there are.
     pub streams: Streams,
     /// What is kept for each client thread.
@@ -125,6 +128,7 @@ impl Session {
             heaps: Heaps::default(),
             arena: HostArena::default(),
             staging: Staging::default(),
+            landing: Landing::default(),
             streams: Streams::default(),
             lanes: Lanes::default(),
             helpers: Helpers::default(),
@@ -144,6 +148,7 @@ impl Session {
         let home = state.native.load(Ordering::Acquire);
         self.watcher.forget_context(self, home);
         self.streams.forget(home);
+        self.landing.forget_context(home);
         state.end();
         self.context_changes.fetch_add(1, Ordering::AcqRel);
     }

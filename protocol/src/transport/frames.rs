@@ -3,11 +3,13 @@
 
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{self, Release};
 
 use rustix::net::RecvFlags;
 
 use crate::wire::direct::Places;
+use crate::wire::landing::Landings;
+use crate::wire::layout::{CHUNK_BYTES, down};
 use crate::wire::memory::{Outside, Region};
 use crate::wire::state::LinkError;
 
@@ -31,13 +33,35 @@ pub fn header(offset: u32, len: usize) -> [u8; HEADER_BYTES] {
 pub struct Into<'a> {
     /// The incoming region.
     pub region: &'a Region,
-    /// Places outside of it for what they are for.
-    pub places: Option<&'a Places>,
+    /// Places outside of it for what they are for; only where the incoming region is a client's.
+    pub outside: Option<Beyond<'a>>,
+}
+
+/// What of a client's bytes goes to the program's memory.
+#[derive(Clone, Copy)]
+pub struct Beyond<'a> {
+    /// Places for the bytes of chunks.
+    pub places: &'a Places,
+    /// Places for bytes that nobody waits for.
+    pub landings: &'a Landings,
 }
 
 impl Into<'_> {
     fn place<R>(&self, offset: u32, len: usize, receive: impl FnOnce(Outside) -> R) -> Option<R> {
-        self.places?.with(offset, len, receive)
+        let Beyond { places, landings } = self.outside?;
+        let Some(at) = offset.checked_sub(down::LANDING_AREA).filter(|at| *at < CHUNK_BYTES) else {
+            return places.with(offset, len, receive);
+        };
+        let word = |offset| self.region.word64(offset).load(Ordering::Relaxed);
+        let at = word(down::LANDING_AT).checked_add(u64::from(at))?;
+        landings.with(word(down::LANDING), at, len, receive)
+    }
+
+    fn store(&self, offset: u32, value: u64) {
+        if let Some(beyond) = self.outside.filter(|_| offset == down::LANDING_OVER) {
+            beyond.landings.over(value);
+        }
+        self.region.word64(offset).store(value, Release);
     }
 
     /// Receives the rest of a frame straight to where it belongs.
@@ -123,7 +147,7 @@ impl FrameReader {
                 let Some((word, _)) = have.split_first_chunk::<8>() else { break };
                 // The end of a chunk's bytes can look like a word.
                 if into.place(self.frame.offset, 8, |outside| outside.copy_in(word)).is_none() {
-                    region.word64(self.frame.offset).store(u64::from_le_bytes(*word), Release);
+                    into.store(self.frame.offset, u64::from_le_bytes(*word));
                 }
                 self.frame.left = 0;
                 self.start += 8;

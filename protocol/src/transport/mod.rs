@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::wire::direct::Places;
+use crate::wire::landing::Landings;
 use crate::wire::memory::Region;
 use crate::wire::state::{LinkError, LinkState};
 
@@ -92,6 +93,15 @@ pub trait Transport: Send + Sync {
     fn places(&self) -> Option<&Places> {
         None
     }
+
+    /// Where bytes that nobody waits for can land, if they are received and this is the client.
+    fn landings(&self) -> Option<&Landings> {
+        None
+    }
+
+    /// Takes what comes in for others while landings are open and no thread waits for something of its own. For a thread
+    /// that does nothing else; returns when the link is broken. Where nothing is received there is nothing to do.
+    fn attend(&self) {}
 
     /// The shared state of this end.
     fn state(&self) -> &Arc<LinkState>;

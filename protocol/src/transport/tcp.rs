@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::frames::{FrameReader, HEADER_BYTES, Into, header};
+use super::frames::{Beyond, FrameReader, HEADER_BYTES, Into, header};
 use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
 use crate::wire::direct::Places;
+use crate::wire::landing::Landings;
 use crate::wire::layout::{down, up};
 use crate::wire::memory::{Part, Region, send_parts};
 use crate::wire::state::{LONG_WAIT, LinkError, LinkState, LongWait, WaitKind};
@@ -49,6 +50,10 @@ pub struct Tcp {
     /// Used by the baton's holder only, so never contended.
     reader: Mutex<FrameReader>,
     places: Option<Places>,
+    landings: Option<Landings>,
+    /// Whether [`Transport::attend`]'s thread waits for the baton, and what wakes it when the baton lies there.
+    attends: AtomicU32,
+    passed: Condvar,
     /// Threads in [`Tcp::wait_idly`], and what wakes them when another thread has applied something.
     idle: AtomicU32,
     idle_bell: OnceLock<OwnedFd>,
@@ -80,6 +85,9 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         waiters: AtomicU32::new(0),
         reader: Mutex::new(FrameReader::new()),
         places: (side == Side::Client).then(Places::default),
+        landings: (side == Side::Client).then(Landings::default),
+        attends: AtomicU32::new(0),
+        passed: Condvar::new(),
         idle: AtomicU32::new(0),
         idle_bell: OnceLock::new(),
     });
@@ -147,7 +155,9 @@ impl Tcp {
     /// Reads once, waiting for the socket or not, and applies what came. Only with the baton. Returns whether anything
     /// came.
     fn take_incoming(&self, wait: bool) -> bool {
-        let into = Into { region: &self.incoming, places: self.places.as_ref() };
+        let beyond = self.places.as_ref().zip(self.landings.as_ref());
+        let outside = beyond.map(|(places, landings)| Beyond { places, landings });
+        let into = Into { region: &self.incoming, outside };
         let pumped = lock(&self.reader).pump(self.socket.as_fd(), into, wait);
         match pumped {
             Ok(false) => return false,
@@ -172,6 +182,9 @@ impl Tcp {
 
     fn pass_baton(&self) {
         *lock(&self.baton) = false;
+        if self.attends.load(Ordering::SeqCst) != 0 {
+            self.passed.notify_all();
+        }
         if self.waiters.load(Ordering::SeqCst) != 0 {
             self.changed.notify_all();
         }
@@ -400,6 +413,35 @@ impl Transport for Tcp {
         let _ = self.socket.shutdown(Shutdown::Both);
         drop(lock(&self.baton));
         self.changed.notify_all();
+        self.passed.notify_all();
+        if let Some(landings) = &self.landings {
+            landings.end();
+        }
+    }
+
+    fn landings(&self) -> Option<&Landings> {
+        self.landings.as_ref()
+    }
+
+    fn attend(&self) {
+        let Some(landings) = &self.landings else { return };
+        while landings.wait_for_one() {
+            // Not with the baton: whoever waits for an answer shall read it without a hop from thread to thread.
+            self.poll(PollFlags::IN, None);
+            let mut baton = lock(&self.baton);
+            self.attends.store(1, Ordering::SeqCst);
+            while *baton && self.state.broken().is_none() {
+                baton = self.passed.wait(baton).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.attends.store(0, Ordering::SeqCst);
+            if self.state.broken().is_some() {
+                return;
+            }
+            *baton = true;
+            drop(baton);
+            while !landings.none() && self.take_incoming(false) && self.state.broken().is_none() {}
+            self.pass_baton();
+        }
     }
 
     fn places(&self) -> Option<&Places> {

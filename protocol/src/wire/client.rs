@@ -15,6 +15,7 @@ use super::client_calls::PendingCall;
 use super::client_chunks::{DownChunk, DownChunks, UpChunk, UpChunks};
 use super::codec::{Reader, Writer, padded};
 use super::flusher::Flusher;
+use super::landing::Landings;
 use super::layout::{BOARD_WORDS, BODY_BYTES_MAX, Head, RECORD_BYTES_MAX, RING_BYTES, SLOTS, down, up};
 use super::memory::Region;
 use super::pool::IndexPool;
@@ -22,6 +23,7 @@ use super::producer::Producer;
 use super::ring::{Place, Ring};
 use super::sleep::ring_once;
 use super::state::{LONG_WAIT, LinkError, LinkState, LongWait, LongWaitHook, WaitKind};
+use super::threads::spawn_quiet;
 use crate::transport::arena::ArenaMap;
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 
@@ -86,6 +88,8 @@ pub struct ClientLink {
     pushed: AtomicU64,
     flusher: OnceLock<Option<Flusher>>,
     callbacks_taken: Mutex<u64>,
+    /// The thread that takes what comes for landings, or that there is none.
+    attending: OnceLock<bool>,
     arena: Mutex<Option<ArenaMap>>,
     this: std::sync::Weak<ClientLink>,
 }
@@ -120,6 +124,7 @@ impl ClientLink {
             pushed: AtomicU64::new(0),
             flusher: OnceLock::new(),
             callbacks_taken: Mutex::new(0),
+            attending: OnceLock::new(),
             arena: Mutex::new(arena),
             this: this.clone(),
         })
@@ -539,6 +544,22 @@ impl ClientLink {
         *taken += 1;
         self.transport.push(&[Piece::Word { offset: up::CALLBACKS_TAKEN, value: *taken }], When::Now)?;
         Ok(Some(id))
+    }
+
+    /// Where bytes that nobody waits for can land; `None` where memory is shared, and where no thread can be had to read
+    /// them. That thread starts with the first use.
+    pub fn use_landings(&self) -> Option<&Landings> {
+        let landings = self.transport.landings()?;
+        let start = || {
+            let transport = self.transport.clone();
+            spawn_quiet("gpupool-land", move || transport.attend()).is_ok()
+        };
+        self.attending.get_or_init(start).then_some(landings)
+    }
+
+    /// The landings, if there have been any.
+    pub fn landings(&self) -> Option<&Landings> {
+        self.transport.landings().filter(|_| self.attending.get() == Some(&true))
     }
 
     /// Pushes what the flusher's wake-up was for, if nobody did before.

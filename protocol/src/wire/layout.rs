@@ -100,6 +100,12 @@ pub mod down {
     /// u64 an up-chunk: how often the worker has given that chunk back.
     pub const RELEASES: u32 = 6 * LINE;
     const RELEASES_END: u32 = RELEASES + 8 * CHUNKS;
+    /// u64: the landing (see [`crate::wire::landing`]) for which the window's next bytes are.
+    pub const LANDING: u32 = RELEASES_END.next_multiple_of(LINE);
+    /// u64: where in it they belong.
+    pub const LANDING_AT: u32 = LANDING + 8;
+    /// u64: a landing that is over.
+    pub const LANDING_OVER: u32 = LANDING + 16;
     /// u64 an entry: the callback queue.
     pub const CALLBACK_QUEUE: u32 = 8192;
     const CALLBACK_QUEUE_END: u32 = CALLBACK_QUEUE + 8 * CALLBACKS;
@@ -109,10 +115,12 @@ pub mod down {
     pub const BOARD: u32 = SLOT_AREA + SLOTS * SLOT_BYTES;
     /// The staging chunks for bytes that come back.
     pub const CHUNK_AREA: u32 = BOARD + 8 * BOARD_WORDS;
+    /// The window for bytes of landings, as long as a chunk. They are received elsewhere; nothing ever stands here for long.
+    pub const LANDING_AREA: u32 = CHUNK_AREA + CHUNKS * CHUNK_BYTES;
     /// The region's length.
-    pub const BYTES: u32 = CHUNK_AREA + CHUNKS * CHUNK_BYTES;
+    pub const BYTES: u32 = LANDING_AREA + CHUNK_BYTES;
 
-    const _: () = assert!(CALLBACKS_QUEUED + LINE <= RELEASES && RELEASES_END <= CALLBACK_QUEUE);
+    const _: () = assert!(CALLBACKS_QUEUED + LINE <= RELEASES && LANDING + LINE <= CALLBACK_QUEUE);
     const _: () = assert!(CALLBACK_QUEUE_END <= SLOT_AREA && CALLBACKS.is_power_of_two());
     const _: () = assert!(
         SLOT_AREA.is_multiple_of(LINE) && SLOT_BYTES.is_multiple_of(LINE) && BOARD.is_multiple_of(LINE)

@@ -2,8 +2,8 @@
 //!
 //! [`client::ClientLink`] and [`worker::WorkerLink`] are the two ends, over any [`crate::transport`]. Below them, each
 //! with one subject: [`layout`] (all numbers), [`ring`] (arithmetic), [`producer`] and [`consumer`] (the two sides of
-//! the ring), [`direct`] (bytes that skip the region), [`sleep`] (the wake-up handshake), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
-//! [`memory`], [`direct`], [`codec`] and [`threads`].
+//! the ring), [`direct`] and [`landing`] (bytes that skip the region), [`sleep`] (the wake-up handshake), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
+//! [`memory`], [`direct`], [`landing`], [`codec`] and [`threads`].
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod codec;
 pub mod consumer;
 pub mod direct;
 mod flusher;
+pub mod landing;
 pub mod layout;
 pub mod memory;
 pub mod pool;

@@ -49,6 +49,7 @@ impl WorkerLink {
             reported: AtomicU64::new(0),
             released: [const { Mutex::new(0) }; CHUNKS as usize],
             callbacks_queued: Mutex::new(0),
+            landing: Mutex::new(()),
             arena,
         });
         (Receiver { consumer: Consumer::new(incoming), posted: false, replier: replier.clone() }, replier)
@@ -158,6 +159,8 @@ pub struct Replier {
     reported: AtomicU64,
     released: [Mutex<u64>; CHUNKS as usize],
     callbacks_queued: Mutex<u64>,
+    /// Held while bytes are sent to a landing: the window is for one at a time.
+    landing: Mutex<()>,
     arena: Option<ArenaFile>,
 }
 
@@ -285,6 +288,43 @@ impl Replier {
         drop(queued);
         self.transport.ring(Point::Bell);
         Ok(())
+    }
+
+    /// Whether there are landings: the client receives what this side sends, and does not share its memory.
+    pub fn lands(&self) -> bool {
+        !self.mapped
+    }
+
+    /// Sends bytes `at..` of a landing of the client's. They are there before anything that is said afterwards; few of them may
+    /// wait for that, at the latest for [`Replier::land_over`].
+    ///
+    /// # Errors
+    /// The link is broken; or client and worker share memory, where there are no landings.
+    pub fn land(&self, landing: u64, at: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        if self.mapped {
+            return Err(LinkError::protocol("a landing where memory is shared"));
+        }
+        let _window = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = at;
+        for bytes in bytes.chunks(CHUNK_BYTES as usize) {
+            let pieces = [
+                Piece::Word { offset: down::LANDING, value: landing },
+                Piece::Word { offset: down::LANDING_AT, value: at },
+                Piece::Bytes { offset: down::LANDING_AREA, bytes },
+            ];
+            // Long bytes go at once, and the end of a landing with what says that it is over.
+            self.transport.push(&pieces, When::Later)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A landing of the client's is over: it has its bytes, or will not get them.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn land_over(&self, landing: u64) -> Result<(), LinkError> {
+        self.transport.push(&[Piece::Word { offset: down::LANDING_OVER, value: landing }], When::Now)
     }
 
     /// Gives an up-chunk back to the client: its bytes are no longer needed.

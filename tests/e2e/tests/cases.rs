@@ -84,6 +84,7 @@ every_case! {
     launch_params
     many_allocs
     matmul_shared
+    pinned_async
     printf
     reduce_shuffle
     spin
@@ -107,6 +108,36 @@ macro_rules! native_only {
 }
 
 native_only!(graphs textures virtual_memory);
+
+/// Cases that take long: built in one way.
+macro_rules! long {
+    ($($name:ident)*) => {
+        mod long {
+            $(mod $name {
+                use super::super::{DISABLE, Road, all, passes, passes_with};
+                #[test]
+                fn shm() {
+                    passes("static13", stringify!($name), Road::Shm);
+                }
+                #[test]
+                fn tcp() {
+                    passes("static13", stringify!($name), Road::Tcp);
+                }
+                #[test]
+                fn unoptimised_shm() {
+                    passes_with("static13", stringify!($name), Road::Shm, &[(DISABLE, &all())]);
+                }
+                #[test]
+                fn unoptimised_tcp() {
+                    passes_with("static13", stringify!($name), Road::Tcp, &[(DISABLE, &all())]);
+                }
+            })*
+        }
+        const LONG: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+long!(huge_copy);
 cases!(per_thread: default_stream printf two_threads vector_add);
 
 #[test]
@@ -117,7 +148,7 @@ fn every_source_is_tested() {
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".cu").map(str::to_owned))
         .collect();
     sources.sort();
-    let mut tested = [CASES, NATIVE_ONLY].concat();
+    let mut tested = [CASES, NATIVE_ONLY, LONG].concat();
     tested.sort_unstable();
     assert_eq!(sources, tested);
 }

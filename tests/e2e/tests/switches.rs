@@ -10,7 +10,8 @@ use gpupool_e2e::{Road, build, client, run};
 
 const LIMIT: Duration = Duration::from_secs(100);
 /// Cases in which the optimisations are at work: copies of all kinds, waiting, allocation, pinned memory, host functions.
-const CASES: [&str; 5] = ["big_copy", "many_allocs", "streams_events", "two_threads", "waiting_copies"];
+const CASES: [&str; 6] =
+    ["big_copy", "many_allocs", "pinned_async", "streams_events", "two_threads", "waiting_copies"];
 
 fn each_off(road: Road) {
     for switch in names() {

@@ -112,6 +112,7 @@ pub fn purge(cx: Cx, context: u64) {
         lock(&library.modules).remove(&context);
         lock(&library.inside).variables.retain(|(owner, _), _| *owner != context);
     }
+    super::landing::context_gone(cx, context);
     let ranges = session.memory.context_gone(context);
     super::credit::context_gone(cx, context, ranges.iter().map(|range| (range.base, range.size)));
 }

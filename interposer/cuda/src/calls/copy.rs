@@ -13,6 +13,7 @@ use gpupool_protocol::wire::DownChunk;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 
+use super::landing;
 use crate::args::{Bulk, StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
@@ -244,6 +245,9 @@ fn linear(cx: Cx, copy: Copy, stream: StreamArg, sync: bool) -> Answer {
     }
     check(cx, copy.destination, copy.to, copy.len)?;
     check(cx, copy.source, copy.from, copy.len)?;
+    if !sync && landing::post(cx, copy, stream)? {
+        return Ok(());
+    }
     carry_out(cx, copy, stream)?;
     if sync { settle(cx, copy, stream) } else { Ok(()) }
 }

@@ -3,6 +3,7 @@
 use gpupool_protocol::api::kinds::{self, plane};
 
 use super::copy::{Copy, Reads, Side, carry_out, check, settle, side};
+use super::landing;
 use crate::args::{StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::cptr::{Ptr, Raw};
@@ -13,6 +14,9 @@ use crate::host;
 const GAP_FACTOR: usize = 2;
 /// And if together they are not more than this.
 const SPAN_MAX: usize = 4 << 20;
+
+/// With more rows a copy to pinned memory waits for its bytes: each row takes two places in the driver's queue.
+const LANDINGS_MAX: usize = 64;
 
 /// One side of a plane (half of CUDA_MEMCPY2D, in its layout).
 #[derive(Debug, Clone, Copy)]
@@ -144,10 +148,16 @@ impl Plane {
         }
     }
 
-    fn carry_out(&self, cx: Cx, stream: StreamArg) -> Answer {
+    fn carry_out(&self, cx: Cx, stream: StreamArg, sync: bool) -> Answer {
         let Plane { to, from, width, height } = *self;
+        let one = |copy| {
+            if !sync && landing::post(cx, copy, stream)? { Ok(()) } else { carry_out(cx, copy, stream) }
+        };
         if to.pitch == width && from.pitch == width {
-            return carry_out(cx, Copy { len: width * height, ..self.row(0) }, stream);
+            return one(Copy { len: width * height, ..self.row(0) });
+        }
+        if !sync && height <= LANDINGS_MAX && landing::fits(cx, to.start, plane(to.pitch, width, height)) {
+            return (0..height).try_for_each(|at| one(self.row(at)));
         }
         let shared = || cx.session.pinned.is_shared(to.start, plane(to.pitch, width, height) as u64);
         if (to.side, from.side) == (Side::Host, Side::Device) && !shared() {
@@ -192,7 +202,7 @@ fn copy_2d(cx: Cx, copy: Ptr<Copy2d>, stream: StreamArg, sync: bool) -> Answer {
     let to = copy.destination.rows(cx, width, height)?;
     let plane = Plane { to, from: copy.source.rows(cx, width, height)?, width, height };
     plane.check(cx)?;
-    plane.carry_out(cx, stream)?;
+    plane.carry_out(cx, stream, sync)?;
     plane.settle(cx, stream, sync)
 }
 
@@ -209,7 +219,7 @@ fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg, sync: bool) -> Answer {
     };
     // All is checked before anything is copied.
     (0..copy.depth).try_for_each(|z| planes(z)?.check(cx))?;
-    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream))?;
+    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream, sync))?;
     planes(0)?.settle(cx, stream, sync)
 }
 

@@ -12,6 +12,7 @@ mod event;
 mod function;
 mod images;
 mod jit;
+mod landing;
 mod launch;
 mod library;
 pub mod link;

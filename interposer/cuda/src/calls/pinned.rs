@@ -5,6 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys::CUdeviceptr;
 
+use super::landing;
 use crate::code::{Answer, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
 use crate::cptr::Ptr;
 use crate::cx::Cx;
@@ -57,6 +58,9 @@ pub fn cuMemFreeHost(cx: Cx, memory: Ptr<c_void>) -> Answer {
     if memory.is_null() {
         return Ok(());
     }
+    if let Some(range) = cx.session.pinned.find(memory.addr()).filter(|range| !range.registered) {
+        landing::settle(cx, range.base, range.size);
+    }
     let range = cx.session.pinned.free(memory.addr())?;
     if range.device.is_none() {
         return Ok(());
@@ -96,6 +100,9 @@ pub fn cuMemHostRegister_v2(cx: Cx, memory: Ptr<c_void>, bytes: usize, flags: u3
 
 pub fn cuMemHostUnregister(cx: Cx, memory: Ptr<c_void>) -> Answer {
     cx.current()?;
+    if let Some(range) = cx.session.pinned.find(memory.addr()).filter(|range| range.registered) {
+        landing::settle(cx, range.base, range.size);
+    }
     cx.session.pinned.unregister(memory.addr())
 }
 

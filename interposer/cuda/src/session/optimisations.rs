@@ -26,10 +26,21 @@ pub struct Optimisations {
     /// `recent_ranges`: the ranges of device memory that calls have touched lately are found without a lock. Without it each
     /// call looks for its range in the list of all.
     pub recent_ranges: bool,
+    /// `landings`: over a network an asynchronous copy to pinned memory returns at once, and its bytes come when the worker
+    /// has them. Without it when they have come.
+    pub landings: bool,
 }
 
-const NAMES: [&str; 7] =
-    ["board", "local_sync", "posted_copies", "host_arena", "post_alloc", "direct_receive", "recent_ranges"];
+const NAMES: [&str; 8] = [
+    "board",
+    "local_sync",
+    "posted_copies",
+    "host_arena",
+    "post_alloc",
+    "direct_receive",
+    "recent_ranges",
+    "landings",
+];
 
 impl Optimisations {
     /// What a configuration leaves on.
@@ -37,9 +48,26 @@ impl Optimisations {
         for name in config.disable.iter().filter(|name| !NAMES.contains(&name.as_str())) {
             say!(Warn, "GPUPOOL_DISABLE: there is no optimisation `{name}`; they are {}", NAMES.join(", "));
         }
-        let [board, local_sync, posted_copies, host_arena, post_alloc, direct_receive, recent_ranges] =
-            NAMES.map(|name| !config.disabled(name));
-        Self { board, local_sync, posted_copies, host_arena, post_alloc, direct_receive, recent_ranges }
+        let [
+            board,
+            local_sync,
+            posted_copies,
+            host_arena,
+            post_alloc,
+            direct_receive,
+            recent_ranges,
+            landings,
+        ] = NAMES.map(|name| !config.disabled(name));
+        Self {
+            board,
+            local_sync,
+            posted_copies,
+            host_arena,
+            post_alloc,
+            direct_receive,
+            recent_ranges,
+            landings,
+        }
     }
 }
 
@@ -61,6 +89,7 @@ mod tests {
             post_alloc: true,
             direct_receive: true,
             recent_ranges: true,
+            landings: true,
         };
         assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);

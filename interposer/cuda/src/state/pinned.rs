@@ -130,6 +130,14 @@ impl Pinned {
             })
     }
 
+    /// Whether `bytes` from `address` on are pinned memory that only this process sees.
+    pub fn is_private(&self, address: u64, bytes: u64) -> bool {
+        self.any()
+            && self.find(address).is_some_and(|range| {
+                range.device.is_none() && bytes <= range.size as u64 - (address - range.base)
+            })
+    }
+
     /// Whether there is any.
     pub fn any(&self) -> bool {
         self.count.load(Relaxed) != 0

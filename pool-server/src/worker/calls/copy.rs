@@ -81,6 +81,23 @@ pub fn copy_out(
     hand.cuStreamSynchronize(stream.native).ok()
 }
 
+/// To memory that only the client has; it waits for nothing.
+pub fn copy_to_landing(
+    cx: &mut Cx,
+    landing: u64,
+    source: u64,
+    length: u64,
+    stream: &Found<Stream>,
+) -> Result<(), Fail> {
+    let length = usize::try_from(length).ok().filter(|n| *n > 0).ok_or(BadRecord::OutOfRange)?;
+    if !cx.session.link.lands() {
+        return Err(BadRecord::OutOfRange.into());
+    }
+    let home = if stream.parts == 0 { cx.context_native() } else { stream.parts };
+    let session = cx.session.clone();
+    session.landing.copy(&session, (home, stream.native), || cx.context_life(), (landing, source, length))
+}
+
 pub fn copy_device(
     cx: &mut Cx,
     destination: u64,

@@ -76,6 +76,14 @@ pub fn possible(f: &Functions, number: u16) -> bool {
         (&[n::copy_out], f.cuMemcpyDtoHAsync_v2.is_some() && f.cuStreamSynchronize.is_some()),
         (&[n::copy_from_host], f.cuMemcpyHtoDAsync_v2.is_some()),
         (&[n::copy_to_host], f.cuMemcpyDtoHAsync_v2.is_some()),
+        (
+            &[n::copy_to_landing],
+            f.cuMemcpyDtoHAsync_v2.is_some()
+                && f.cuLaunchHostFunc.is_some()
+                && f.cuStreamSynchronize.is_some()
+                && f.cuMemHostRegister_v2.is_some()
+                && f.cuMemHostUnregister.is_some(),
+        ),
         (&[n::copy_device], f.cuMemcpyDtoDAsync_v2.is_some()),
         (&[n::set], f.cuMemsetD8Async.is_some() && f.cuMemsetD2D8Async.is_some()),
         (&[n::module_load, n::module_unload, n::module_function], f.cuModuleLoadDataEx.is_some() && modules),

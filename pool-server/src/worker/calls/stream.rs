@@ -17,6 +17,7 @@ pub fn stream_create(cx: &mut Cx, stream: Fresh, flags: u32, priority: i32) -> R
 
 pub fn stream_destroy(cx: &mut Cx, stream: &Found<Stream>) -> Result<(), Fail> {
     cx.session.streams.remove(stream.parts, stream.native);
+    cx.session.landing.forget_stream(stream.parts, stream.native);
     // Watches stand on events of their own, so they outlive it, as its work does.
     cx.session.driver.hand.cuStreamDestroy_v2(stream.native).ok()
 }

@@ -16,13 +16,16 @@ macro_rules! list_copy {
 /// A copy from the device to locked memory of the host arena. It has no answer: the client sees the bytes when the stream has
 /// come past it.
 305 post(hand) record copy_to_host(destination: u64, source: u64, length: u64, stream: Stream);
+/// A copy from the device to memory that only the client has: its bytes go to `landing` when the stream has come to it, and
+/// are there before the stream goes on. Where the link receives bytes, and only there.
+306 post(hand) record copy_to_landing(landing: u64, source: u64, length: u64, stream: Stream);
 hand post cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(destination: CUdeviceptr, source: *const c_void, n: usize) using copy_in, copy_from_host;
 hand post cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(destination: CUdeviceptr, source: *const c_void, n: usize, stream: CUstream) using copy_in, copy_from_host;
 hand call cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(destination: *mut c_void, source: CUdeviceptr, n: usize) using copy_out, copy_to_host;
-hand call cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(destination: *mut c_void, source: CUdeviceptr, n: usize, stream: CUstream) using copy_out, copy_to_host;
+hand call cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(destination: *mut c_void, source: CUdeviceptr, n: usize, stream: CUstream) using copy_out, copy_to_host, copy_to_landing;
 hand post cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(destination: CUdeviceptr, source: CUdeviceptr, n: usize) using copy_device;
 hand call cuMemcpy | cuMemcpy_ptds(destination: CUdeviceptr, source: CUdeviceptr, n: usize) using copy_in, copy_out, copy_from_host, copy_to_host, copy_device;
-hand call cuMemcpyAsync | cuMemcpyAsync_ptsz(destination: CUdeviceptr, source: CUdeviceptr, n: usize, stream: CUstream) using copy_in, copy_out, copy_from_host, copy_to_host, copy_device;
+hand call cuMemcpyAsync | cuMemcpyAsync_ptsz(destination: CUdeviceptr, source: CUdeviceptr, n: usize, stream: CUstream) using copy_in, copy_out, copy_from_host, copy_to_host, copy_to_landing, copy_device;
 hand call cuMemcpy2D_v2, cuMemcpy2DUnaligned_v2 | cuMemcpy2D_v2_ptds, cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D) using copy_in, copy_out, copy_from_host, copy_to_host, copy_device;
 hand call cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream) using copy_in, copy_out, copy_from_host, copy_to_host, copy_device;
 hand call cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D) using copy_in, copy_out, copy_from_host, copy_to_host, copy_device;
