@@ -5,6 +5,7 @@
 //! - `SOFTCUDA_MEMORY`: bytes of device memory each, with an optional K, M or G (default 4 GiB, or half of the machine's
 //!   memory if that is less).
 //! - `SOFTCUDA_VMM_HINT`: `refuse` places every `cuMemAddressReserve` elsewhere than its hint says.
+//! - `SOFTCUDA_ADDRESSES`: `others` gives memory at other addresses than usual, and others in each process.
 //! - `SOFTCUDA_DRIVER_VERSION`: the version that `cuDriverGetVersion` answers, 1000 × major + 10 × minor, no newer than
 //!   this library's.
 //! - `CUDA_VISIBLE_DEVICES`: as NVIDIA's driver reads it: numbers, (the beginnings of) `GPU-…` and `MIG-…` UUIDs.
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 use softcuda_device::fleet::{Defaults, Fleet, FleetError, Visible};
+use softcuda_engine::Addresses;
 use std::sync::OnceLock;
 
 /// The newest version that this library knows, which its types come from.
@@ -40,6 +42,8 @@ pub struct Config {
     pub eager: bool,
     /// `SOFTCUDA_VMM_HINT` is `refuse`.
     pub refuse_hints: bool,
+    /// `SOFTCUDA_ADDRESSES`.
+    pub addresses: Addresses,
     /// `SOFTCUDA_TIMESLICE_US`, in nanoseconds.
     pub slice: u64,
     /// `SOFTCUDA_SLOW`: at least 1.
@@ -75,6 +79,10 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Config {
         visible: variable("CUDA_VISIBLE_DEVICES"),
         eager: variable("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
         refuse_hints: variable("SOFTCUDA_VMM_HINT").is_some_and(|hint| hint == "refuse"),
+        addresses: match variable("SOFTCUDA_ADDRESSES").as_deref() {
+            Some("others") => Addresses::Others,
+            _ => Addresses::Usual,
+        },
         slice: number("SOFTCUDA_TIMESLICE_US").unwrap_or(2000).clamp(1, 10_000_000) * 1000,
         slow: slow.filter(|factor| (1.0..=1e6).contains(factor)).unwrap_or(1.0),
         idle: variable("SOFTCUDA_PRIORITY").is_none_or(|priority| priority != "normal"),

@@ -9,8 +9,9 @@ use crate::graph::capture;
 use crate::stream::{Stream, Work};
 use crate::{current, per_thread, printf, progress};
 use cudarc::driver::sys::CUresult;
+use softcuda_engine::View;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// One context.
 pub struct Context {
@@ -37,6 +38,8 @@ pub struct Context {
     /// What this context died of.
     pub fate: Arc<Fate>,
     gone: AtomicBool,
+    /// What its kernels may touch, once it has been given access to another device's memory.
+    view: OnceLock<Arc<View>>,
     legacy: Arc<Stream>,
     /// Every stream, and the lock under which work is given to any of them, so that its order is one for all.
     streams: Mutex<Vec<Weak<Stream>>>,
@@ -93,6 +96,7 @@ impl Context {
                 shared_config: AtomicU32::new(1),
                 fate,
                 gone: AtomicBool::new(false),
+                view: OnceLock::new(),
                 streams: Mutex::new(vec![Arc::downgrade(&legacy)]),
                 awaited: Mutex::default(),
                 legacy,
@@ -105,6 +109,23 @@ impl Context {
     /// The default stream that orders itself with all blocking ones.
     pub fn legacy(&self) -> &Arc<Stream> {
         &self.legacy
+    }
+
+    /// What its kernels may touch, if that is more than its device's.
+    pub fn view(&self) -> Option<&Arc<View>> {
+        self.view.get()
+    }
+
+    /// As [`Context::view`], which exists then.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn make_view(&self) -> Result<&Arc<View>> {
+        if self.view.get().is_none() {
+            // That of a thread that comes second is dropped again.
+            let _ = self.view.set(self.device.memory.view().map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?);
+        }
+        self.view.get().ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// Whether it was destroyed or reset.

@@ -30,7 +30,7 @@ impl Ends {
     ///
     /// # Safety
     /// As [`BoxCopy::prepare`].
-    unsafe fn prepare(self, to: u64, from: u64, length: usize) -> Result<Arc<BoxCopy>> {
+    pub unsafe fn prepare(self, to: u64, from: u64, length: usize) -> Result<Arc<BoxCopy>> {
         let (to_kind, from_kind) = match self {
             Ends::HostToDevice => (2, 1),
             Ends::DeviceToHost => (1, 2),

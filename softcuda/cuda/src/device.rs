@@ -54,7 +54,7 @@ impl Device {
             None => (gpu.uuid, gpu.memory, gpu.multiprocessors, gpu.name.clone()),
         };
         let share = Arc::new(Share::new(ordinal as u32, uuid, bytes, config));
-        let memory = Memory::counted(bytes, Some(share.clone()))?;
+        let memory = Memory::counted(bytes, Some(share.clone()), config.addresses)?;
         let engine = Engine::with_cache(memory.clone(), config.workers, crate::code_cache::get());
         engine.set_gate(share.clone());
         let pci = gpu.pci;

@@ -77,7 +77,8 @@ pub fn export(address: u64) -> Result<Handle> {
     share(&found.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)
 }
 
-/// A handle of an allocation, which is of a pool unless that is 0. Waits for all work once, since the bytes move.
+/// A handle of an allocation, which is of a pool unless that is 0. The first time the bytes move: work that was given before
+/// is waited for, and what other threads give meanwhile comes before or after.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.

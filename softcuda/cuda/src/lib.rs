@@ -15,6 +15,7 @@ mod code_cache;
 mod config;
 mod context;
 mod copy;
+mod copy_batch;
 mod copy_box;
 mod current;
 mod device;

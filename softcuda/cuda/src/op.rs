@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::clock;
+use crate::copy_batch::CopyBatch;
 use crate::copy_box::BoxCopy;
 use crate::error::*;
 use crate::host_call::HostCall;
@@ -20,6 +21,8 @@ pub enum Op {
     Kernel(Arc<KernelOp>),
     /// A copy of any shape.
     Copy(Arc<BoxCopy>),
+    /// Several copies; only graphs have them.
+    Copies(Arc<CopyBatch>),
     /// A memory set.
     Set(Arc<Fill>),
     /// A function of the program.
@@ -41,6 +44,7 @@ impl Op {
             // Says itself when the device was done with it.
             Op::Kernel(kernel) => return kernel.run(),
             Op::Copy(copy) => copy.run()?,
+            Op::Copies(batch) => batch.run()?,
             Op::Set(fill) => fill.run()?,
             Op::Host(call) => call.run(),
             Op::Words(batch) => batch.run()?,
@@ -54,6 +58,7 @@ impl Op {
     pub fn is_short(&self) -> bool {
         match self {
             Op::Copy(copy) => copy.bytes() <= SHORT,
+            Op::Copies(batch) => batch.bytes() <= SHORT,
             Op::Set(fill) => fill.bytes() <= SHORT,
             Op::Words(batch) => batch.never_waits(),
             Op::Kernel(_) | Op::Host(_) => false,

@@ -1,13 +1,14 @@
 //! Peer access: kernels of one context that touch memory of another device's context.
 //!
-//! What is asked for is kept by pairs of contexts; what is open is open between devices, as long as one pair wants it.
+//! Access is of a context, in whose view of the memory the peer's device is open; what is opened is all of that device's
+//! memory, as long as the context wants access to one context there.
 #![forbid(unsafe_code)]
 
 use crate::context::Context;
 use crate::current;
 use crate::driver::{self, TABLES};
 use crate::error::*;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who may touch whose memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,9 @@ fn lock() -> MutexGuard<'static, Vec<Pair>> {
     PAIRS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn same_devices(a: &Pair, b: &Pair) -> bool {
-    (a.from.1, a.to.1) == (b.from.1, b.to.1)
+/// Whether two pairs are the access of one context to one device.
+fn same_opening(a: &Pair, b: &Pair) -> bool {
+    (a.from, a.to.1) == (b.from, b.to.1)
 }
 
 fn pair(from: &Context, to: &Context) -> Pair {
@@ -33,20 +35,21 @@ fn pair(from: &Context, to: &Context) -> Pair {
 }
 
 /// The current context, and the peer of a handle.
-fn both(peer: usize) -> Result<Pair> {
+fn both(peer: usize) -> Result<(Arc<Context>, Pair)> {
     let context = current::healthy()?;
     let peer =
         TABLES.contexts.get(peer).filter(|p| p.handle != context.handle).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    Ok(pair(&context, &peer))
+    let pair = pair(&context, &peer);
+    Ok((context, pair))
 }
 
 /// `cuCtxEnablePeerAccess`: the current context's kernels may touch the peer's memory.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_CONTEXT` for a peer that is none or the current context, `CUDA_ERROR_INVALID_DEVICE` for one of the
-/// same device, `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, `CUDA_ERROR_INVALID_VALUE` for flags.
+/// same device, `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, `CUDA_ERROR_INVALID_VALUE` for flags, `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn enable(peer: usize, flags: u32) -> Result {
-    let new = both(peer)?;
+    let (context, new) = both(peer)?;
     if flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -57,20 +60,22 @@ pub fn enable(peer: usize, flags: u32) -> Result {
     if pairs.contains(&new) {
         return Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     }
-    if !pairs.iter().any(|p| same_devices(p, &new)) {
-        driver::device(new.to.1)?.memory.open_to(&driver::device(new.from.1)?.memory);
+    if !pairs.iter().any(|p| same_opening(p, &new)) {
+        driver::device(new.to.1)?.memory.open_to(context.make_view()?);
     }
     pairs.push(new);
     Ok(())
 }
 
-/// Takes pairs away; what no pair wants any more is closed.
+/// Takes pairs away; what a context wants no more is closed to it.
 fn end(pairs: &mut Vec<Pair>, gone: impl Fn(&Pair) -> bool) -> Result {
     let ended: Vec<Pair> = pairs.iter().filter(|p| gone(p)).copied().collect();
     pairs.retain(|p| !gone(p));
-    for pair in ended {
-        if !pairs.iter().any(|p| same_devices(p, &pair)) {
-            driver::device(pair.to.1)?.memory.close_to(&driver::device(pair.from.1)?.memory);
+    for pair in ended.iter().filter(|pair| !pairs.iter().any(|p| same_opening(p, pair))) {
+        // The view of a context that has ended went with it.
+        let context = TABLES.contexts.get(pair.from.0);
+        if let Some(view) = context.as_ref().and_then(|context| context.view()) {
+            driver::device(pair.to.1)?.memory.close_to(view);
         }
     }
     Ok(())
@@ -81,8 +86,8 @@ fn end(pairs: &mut Vec<Pair>, gone: impl Fn(&Pair) -> bool) -> Result {
 /// # Errors
 /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`, `CUDA_ERROR_INVALID_CONTEXT`.
 pub fn disable(peer: usize) -> Result {
-    let old = both(peer)?;
-    current::healthy()?.synchronize()?;
+    let (context, old) = both(peer)?;
+    context.synchronize()?;
     let mut pairs = lock();
     if !pairs.contains(&old) {
         return Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);

@@ -23,7 +23,8 @@ pub const LEGACY: usize = 1;
 pub const PER_THREAD: usize = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 pub const NON_BLOCKING: u32 = 1;
-/// The priorities that `cuCtxGetStreamPriorityRange` names: lowest, highest. They are kept, not used.
+/// The priorities that `cuCtxGetStreamPriorityRange` names: lowest, highest. Blocks of kernels in streams of a higher one
+/// are started first.
 pub const PRIORITIES: (i32, i32) = (0, -5);
 
 /// How long a stream's thread waits for more before it ends.

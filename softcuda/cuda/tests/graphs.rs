@@ -517,3 +517,49 @@ fn kernel_attributes_are_kept_and_copied() {
     assert_eq!(value, priority);
     assert_eq!(cu!(cuGraphKernelNodeSetAttribute(a, 99, &priority)), CUDA_ERROR_INVALID_VALUE);
 }
+
+#[test]
+fn a_batch_of_copies_is_one_node() {
+    let _context = context();
+    let (memory, graph) = (alloc(32), graph());
+    ok!(cuMemsetD8_v2(memory, 0, 32));
+    let host: Vec<u8> = (1..=8).collect();
+    let from = host.as_ptr().expose_provenance() as u64;
+    let (mut to, from, mut bytes) =
+        ([memory, memory + 8, memory + 16], [from, from + 4, from], [2usize, 4, 0]);
+    let (order, firsts) = ([1u32, 0, 0, 0, 0, 0], [0usize]);
+    let mut node = 0;
+    let mut parameters: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+    // CUDA_MEMCPY_BATCH_NODE_PARAMS: count, targets, sources, sizes, attributes, their first copies, their number, context.
+    let body = |to: &[u64; 3], bytes: &[usize; 3]| {
+        let lists = [to.as_ptr() as u64, from.as_ptr() as u64, bytes.as_ptr() as u64];
+        [3, lists[0], lists[1], lists[2], order.as_ptr() as u64, firsts.as_ptr() as u64, 1, 0]
+    };
+    let raw = (&raw mut parameters).cast::<u64>();
+    let write = |words: [u64; 8]| unsafe {
+        raw.cast::<u32>().write(14);
+        words.iter().enumerate().for_each(|(i, word)| raw.add(2 + i).write(*word));
+    };
+    write(body(&to, &bytes));
+    ok!(cuGraphAddNode_v2(&mut node, graph, std::ptr::null(), std::ptr::null(), 0, &mut parameters));
+    let (mut kind, exec) = (0, exec(graph));
+    ok!(cuGraphNodeGetType(node, &mut kind));
+    assert_eq!(kind, 14);
+    ok!(cuGraphLaunch(exec, 0));
+    ok!(cuCtxSynchronize());
+    assert_eq!(read(memory, 20), [1, 2, 0, 0, 0, 0, 0, 0, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
+    // An executable graph takes other addresses and sizes, one of them of none.
+    (to[0], bytes) = (memory + 24, [1, 0, 3]);
+    write(body(&to, &bytes));
+    ok!(cuGraphExecNodeSetParams(exec, node, &mut parameters));
+    ok!(cuMemsetD8_v2(memory, 0, 32));
+    ok!(cuGraphLaunch(exec, 0));
+    ok!(cuCtxSynchronize());
+    assert_eq!(read(memory, 28)[8..], [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let mut found: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+    ok!(cuGraphNodeGetParams(node, &mut found));
+    let found = (&raw const found).cast::<u64>();
+    // The graph's node is as it was: three copies, the second of four bytes.
+    let (count, sizes) = unsafe { (found.add(2).read(), found.add(5).read() as usize as *const usize) };
+    assert_eq!((count, unsafe { sizes.add(1).read() }), (3, 4));
+}

@@ -360,3 +360,18 @@ fn wild_addresses_are_faults() {
     );
     assert_eq!(move_on(0, memory, memory + 4), CUDA_SUCCESS);
 }
+
+#[test]
+fn device_memory_is_at_other_addresses_if_that_is_asked_for() {
+    const NAME: &str = "device_memory_is_at_other_addresses_if_that_is_asked_for";
+    in_child(NAME, &[("SOFTCUDA_ADDRESSES", "others")], std::process::Stdio::null(), || {
+        let _context = context();
+        let (small, large) = (alloc(4), alloc(8 << 20));
+        // Usual are those from 2 TiB on, for 16 devices.
+        let usual = 0x0200_0000_0000..0x0200_0000_0000u64 + (16 << 40);
+        assert!(!usual.contains(&small) && !usual.contains(&large), "{small:#x} {large:#x}");
+        ok!(cuMemsetD32_v2(large, 7, 1));
+        assert_eq!(move_on(0, small, large), CUDA_SUCCESS);
+        assert_eq!(read(small, 4), [7, 0, 0, 0]);
+    });
+}

@@ -35,20 +35,31 @@ fn a_kernel_reaches_another_devices_memory_only_with_peer_access() {
         assert_eq!(cu!(cuCtxEnablePeerAccess(first, 1)), CUDA_ERROR_INVALID_VALUE);
         ok!(cuCtxEnablePeerAccess(first, 0));
         assert_eq!(cu!(cuCtxEnablePeerAccess(first, 0)), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-        assert_eq!(move_on(1, here + 64, there), CUDA_SUCCESS);
-        assert_eq!(move_on(1, there + 64, here), CUDA_SUCCESS);
+        let mover = function(module(MOVE), "move");
+        let moved = |to, from| {
+            assert_eq!(launch(mover, 1, 1, 0, &[to, from]), CUDA_SUCCESS);
+            cu!(cuCtxSynchronize())
+        };
+        assert_eq!(moved(here + 64, there), CUDA_SUCCESS);
+        assert_eq!(moved(there + 64, here), CUDA_SUCCESS);
         assert_eq!(move_on(0, there, here), CUDA_ERROR_ILLEGAL_ADDRESS, "one way only");
+        assert_eq!(move_on(1, here, there), CUDA_ERROR_ILLEGAL_ADDRESS, "another context of the device");
         ok!(cuCtxSetCurrent(first));
         let later = alloc(1 << 20);
         ok!(cuCtxSetCurrent(second));
-        assert_eq!(move_on(1, later, here), CUDA_SUCCESS, "memory that came later");
+        assert_eq!(moved(later, here), CUDA_SUCCESS, "memory that came later");
+        let own = alloc(1 << 20);
+        assert_eq!(moved(own, later), CUDA_SUCCESS, "also of its own");
+        ok!(cuMemFree_v2(own));
+        // A context there that is asked for as well keeps the device open.
+        let third = context_on(0);
+        ok!(cuCtxSetCurrent(second));
+        ok!(cuCtxEnablePeerAccess(third, 0));
         ok!(cuCtxDisablePeerAccess(first));
-        assert_eq!(move_on(1, here, there), CUDA_ERROR_ILLEGAL_ADDRESS);
-
-        // What a context asked for ends with it.
-        ok!(cuCtxEnablePeerAccess(first, 0));
-        ok!(cuCtxDestroy_v2(second));
-        assert_eq!(move_on(1, there, there), CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(moved(here, there), CUDA_SUCCESS);
+        ok!(cuCtxDestroy_v2(third));
+        ok!(cuCtxSetCurrent(second));
+        assert_eq!(moved(here, there), CUDA_ERROR_ILLEGAL_ADDRESS, "no pair is left");
     });
 }
 

@@ -164,6 +164,47 @@ fn kernels_of_one_process_at_a_time_have_the_device() {
     std::fs::remove_dir_all(place).unwrap();
 }
 
+/// One kernel of many blocks, at the same time as the other process's.
+fn rival(place: &Path, me: usize) {
+    let context = context();
+    let (words, base) = shared_words(place);
+    let enter = function(module(ENTER), "enter");
+    let at = |word: usize| base + 4 * word as u64;
+    words[DONE + me].store(1, SeqCst);
+    while words[DONE + 1 - me].load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let parameters = [at(MINE + me), at(MINE + 1 - me), at(CLASHES), 2000];
+    assert_eq!(launch(enter, 40_000, 1, 0, &parameters), CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    drop(context);
+}
+
+#[test]
+fn a_process_with_work_has_the_device_for_a_slice_of_two_milliseconds() {
+    const NAME: &str = "a_process_with_work_has_the_device_for_a_slice_of_two_milliseconds";
+    if let Some((role, place)) = role() {
+        return rival(&place, role.parse().unwrap());
+    }
+    let place = new_place("slices");
+    all_succeed(["0", "1"].map(|role| process(NAME, role, &place, &[])).into());
+    let kernels = lines(&place, "kernel");
+    assert_eq!(kernels.len(), 2);
+    // While both had work.
+    let from = kernels.iter().map(|line| line.number(3)).max().unwrap();
+    let to = kernels.iter().map(|line| line.number(4)).min().unwrap();
+    let mut turns: Vec<(u64, u64)> =
+        lines(&place, "turn").iter().map(|line| (line.number(3), line.number(2))).collect();
+    turns.sort_unstable();
+    turns.retain(|(start, _)| (from..=to).contains(start));
+    assert!(turns.len() >= 4, "{} turns in {} us", turns.len(), to.saturating_sub(from) / 1000);
+    for pair in turns.windows(2) {
+        assert_ne!(pair[0].1, pair[1].1, "in turns");
+        assert!(pair[1].0 - pair[0].0 >= 2_000_000, "{} ns", pair[1].0 - pair[0].0);
+    }
+    std::fs::remove_dir_all(place).unwrap();
+}
+
 /// Three kernels with events between them, whose distance goes into a file.
 fn timed(place: &Path) {
     let _context = context();
@@ -243,6 +284,10 @@ fn taker(test: &str, place: &Path) {
     let rest = alloc(TOTAL - HELD);
     assert_eq!(info(), (0, TOTAL));
     assert_eq!(cu!(cuMemAlloc_v2(&mut none, 4 << 20)), CUDA_ERROR_OUT_OF_MEMORY);
+    // Copies go on beside the holder's kernel, which never ends.
+    ok!(cuMemsetD8_v2(rest, 5, 64));
+    ok!(cuMemcpyDtoD_v2(rest + 64, rest, 64));
+    assert_eq!(read(rest + 126, 3)[..2], [5, 5]);
     ok!(cuMemFree_v2(rest));
     holder.kill().unwrap();
     holder.wait().unwrap();

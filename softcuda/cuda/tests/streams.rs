@@ -275,3 +275,39 @@ fn many_streams_on_many_threads_lose_nothing() {
     ok!(cuCtxSynchronize());
     assert_eq!(total.load(Ordering::Relaxed), 800);
 }
+
+/// Each block draws a number when it has worked for some rounds.
+const TICKETS: &str = ".version 7.0 .target sm_75 .address_size 64
+.visible .entry draw(.param .u64 next, .param .u64 tickets, .param .u64 rounds) {
+.reg .b64 %n, %t, %r, %i; .reg .b32 %v, %b; .reg .pred %p;
+ld.param.u64 %n, [next]; ld.param.u64 %t, [tickets]; ld.param.u64 %r, [rounds];
+mov.u64 %i, 1;
+LOOP: mad.lo.u64 %i, %i, 3, 1; sub.u64 %r, %r, 1; setp.ne.u64 %p, %r, 0; @%p bra LOOP;
+atom.global.add.u32 %v, [%n], 1;
+setp.eq.u64 %p, %i, 0; @%p add.u32 %v, %v, 1;
+mov.u32 %b, %ctaid.x; mad.wide.u32 %t, %b, 4, %t; st.global.u32 [%t], %v; ret; }";
+
+#[test]
+fn blocks_of_an_urgent_stream_start_before_those_of_others() {
+    const LOW: u32 = 200_000;
+    const HIGH: u32 = 20_000;
+    let _context = context();
+    let (mut least, mut greatest, mut urgent) = (9, 9, 0);
+    ok!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+    assert!(greatest < least);
+    ok!(cuStreamCreateWithPriority(&mut urgent, 1, greatest));
+    let (plain, draw) = (stream(1), function(module(TICKETS), "draw"));
+    let (next, tickets) = (alloc(4), alloc(4 * (LOW + HIGH) as usize));
+    ok!(cuMemsetD32_v2(next, 0, 1));
+    let high = tickets + 4 * u64::from(LOW);
+    assert_eq!(launch(draw, LOW, 1, plain, &[next, tickets, 300]), CUDA_SUCCESS);
+    assert_eq!(launch(draw, HIGH, 1, urgent, &[next, high, 300]), CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    let numbers: Vec<u32> =
+        read(high, 4 * HIGH as usize).chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
+    let (first, last) = (numbers.iter().min().unwrap(), numbers.iter().max().unwrap());
+    // Blocks of the other kernel that were drawn for meanwhile: those that had been claimed, 64 a thread, and no more.
+    // Side by side it would be as many as of the urgent one.
+    let others = last - first + 1 - HIGH;
+    assert!(others <= 64 * 16, "{others} blocks of the other kernel came between");
+}

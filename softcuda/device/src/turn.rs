@@ -156,7 +156,7 @@ impl Turn {
         let shared = self.state.shared();
         let claimed = word.claimed(self.state.own);
         if shared.turn.compare_exchange(word.0, claimed.0, SeqCst, SeqCst).is_ok() {
-            shared.turn_since.store(now(), SeqCst);
+            shared.turn_since.fetch_max(now(), SeqCst);
         }
     }
 
@@ -168,9 +168,11 @@ impl Turn {
             state::sweep(shared);
             return;
         }
+        // First, since who sees the turn held looks at once for how long; and never back, as another thread of this process
+        // may be at the same point.
+        let now = now();
+        shared.turn_since.fetch_max(now, SeqCst);
         if shared.turn.compare_exchange(word.0, word.held().0, SeqCst, SeqCst).is_ok() {
-            let now = now();
-            shared.turn_since.store(now, SeqCst);
             if let Some(trace) = &self.trace {
                 trace.turn(self.device, now);
             }

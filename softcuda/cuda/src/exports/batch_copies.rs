@@ -3,10 +3,13 @@
 use super::memories::Location;
 use super::on;
 use crate::copy::{self, Ends};
+use crate::copy_batch::{Attributes as RawAttributes, CopyBatch, Request, during_call};
 use crate::copy_box::{self, End, Extent};
 use crate::error::*;
+use crate::graph::node::Content;
+use crate::op::Op;
 use crate::{array, stream};
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::{CUcontext, CUstream};
 
 /// `CUmemcpyAttributes`, with an order that may be none.
 #[derive(Debug, Clone, Copy)]
@@ -37,51 +40,95 @@ pub struct Operation {
     flags: u32,
 }
 
-/// When the source is read: `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`, `_DURING_API_CALL`, `_ANY`. Whether the copy must be
-/// over when the call returns.
-fn during_call(order: u32) -> Result<bool> {
-    match order {
-        1 | 3 => Ok(false),
-        2 => Ok(true),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
 /// Batches may not be given to the legacy stream.
 fn batch_stream(stream: usize) -> Result<usize> {
     if stream == stream::LEGACY || stream == 0 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(stream) }
 }
 
-/// # Safety
-/// The pointers are null or hold `count` (the attributes: `kinds`) elements; host ranges as of [`copy::asynchronous`].
-unsafe fn batch(
+/// `CUDA_MEMCPY_BATCH_NODE_PARAMS`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct BatchNode {
+    count: usize,
     to: *const u64,
     from: *const u64,
     bytes: *const usize,
-    count: usize,
-    attributes: *const Attributes,
+    attributes: *const RawAttributes,
     firsts: *const usize,
     kinds: usize,
-    stream: usize,
-) -> Result {
-    let stream = batch_stream(stream)?;
-    let missing =
-        to.is_null() || from.is_null() || bytes.is_null() || attributes.is_null() || firsts.is_null();
-    if missing || count == 0 || kinds == 0 || kinds > count {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller vouches for the counts.
-    let (firsts, attributes) =
-        unsafe { (std::slice::from_raw_parts(firsts, kinds), std::slice::from_raw_parts(attributes, kinds)) };
-    if firsts[0] != 0 || firsts.windows(2).any(|w| w[0] >= w[1]) || firsts[kinds - 1] >= count {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let orders = attributes.iter().map(|a| during_call(a.order)).collect::<Result<Vec<_>>>()?;
-    for i in 0..count {
-        let now = orders[firsts.partition_point(|first| *first <= i) - 1];
-        // SAFETY: the caller vouches for the counts and ranges.
+    context: CUcontext,
+}
+
+impl BatchNode {
+    /// The lists.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a list that is missing.
+    ///
+    /// # Safety
+    /// The pointers are null or hold `count` (the attributes: `kinds`) elements.
+    unsafe fn request(&self) -> Result<Request> {
+        // SAFETY: the caller vouches for the counts.
         unsafe {
-            let (to, from, bytes) = (*to.add(i), *from.add(i), *bytes.add(i));
+            Ok(Request {
+                to: list(self.to, self.count)?,
+                from: list(self.from, self.count)?,
+                bytes: list(self.bytes, self.count)?,
+                attributes: list(self.attributes, self.kinds)?,
+                firsts: list(self.firsts, self.kinds)?,
+            })
+        }
+    }
+
+    /// The node that it describes.
+    ///
+    /// # Errors
+    /// As [`CopyBatch::prepare`].
+    ///
+    /// # Safety
+    /// As [`BatchNode::request`]; host ranges are valid at every launch.
+    pub(super) unsafe fn content(&self) -> Result<Content> {
+        let context = super::contexts::find(self.context)?;
+        // SAFETY: the caller vouches for the lists and ranges.
+        Ok(Content::Do(Op::Copies(unsafe { CopyBatch::prepare(&context, self.request()?)? })))
+    }
+
+    /// The description of a node; its pointers are good as long as the node is not changed.
+    pub(super) fn of(batch: &CopyBatch) -> BatchNode {
+        let Request { to, from, bytes, attributes, firsts } = &batch.request;
+        BatchNode {
+            count: to.len(),
+            to: to.as_ptr(),
+            from: from.as_ptr(),
+            bytes: bytes.as_ptr(),
+            attributes: attributes.as_ptr(),
+            firsts: firsts.as_ptr(),
+            kinds: attributes.len(),
+            context: super::handle(batch.context.handle),
+        }
+    }
+}
+
+/// # Safety
+/// `first` is null or has `count` elements.
+unsafe fn list<T: Copy>(first: *const T, count: usize) -> Result<Box<[T]>> {
+    if first.is_null() || count == 0 || count > 1 << 24 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller vouches for the count.
+    Ok((0..count).map(|i| unsafe { first.add(i).read_unaligned() }).collect())
+}
+
+/// # Safety
+/// As [`BatchNode::request`]; host ranges as of [`copy::asynchronous`].
+unsafe fn batch(what: BatchNode, stream: usize) -> Result {
+    let stream = batch_stream(stream)?;
+    // SAFETY: the caller vouches for the lists.
+    let request = unsafe { what.request()? };
+    for (i, now) in request.during_call()?.into_iter().enumerate() {
+        let (to, from, bytes) = (request.to[i], request.from[i], request.bytes[i]);
+        // SAFETY: the caller vouches for the ranges.
+        unsafe {
             if now {
                 copy::blocking(Ends::Unified, to, from, bytes, stream)?;
             } else {
@@ -155,17 +202,19 @@ unsafe fn boxes(operations: *const Operation, count: usize, flags: u64, stream: 
 
 exports! { ($) batch_copies_names, initialised;
     cuMemcpyBatchAsync(
-        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize, attributes: *mut Attributes, firsts: *mut usize,
+        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize, attributes: *mut RawAttributes, firsts: *mut usize,
         kinds: usize, failed: *mut usize, stream: CUstream
     ) [cuMemcpyBatchAsync_ptsz, default] {
         super::set_if_wanted(failed, usize::MAX);
-        batch(to, from, bytes, count, attributes, firsts, kinds, on(stream, default))
+        let context = std::ptr::null_mut();
+        batch(BatchNode { count, to, from, bytes, attributes, firsts, kinds, context }, on(stream, default))
     }
     cuMemcpyBatchAsync_v2(
-        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize, attributes: *mut Attributes, firsts: *mut usize,
+        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize, attributes: *mut RawAttributes, firsts: *mut usize,
         kinds: usize, stream: CUstream
     ) [cuMemcpyBatchAsync_v2_ptsz, default] {
-        batch(to, from, bytes, count, attributes, firsts, kinds, on(stream, default))
+        let context = std::ptr::null_mut();
+        batch(BatchNode { count, to, from, bytes, attributes, firsts, kinds, context }, on(stream, default))
     }
     cuMemcpy3DBatchAsync(
         count: usize, operations: *mut Operation, failed: *mut usize, flags: u64, stream: CUstream
@@ -196,6 +245,9 @@ mod tests {
     fn our_structs_are_cudas() {
         assert_eq!(size_of::<Attributes>(), size_of::<CUmemcpyAttributes>());
         assert_eq!(offset_of!(Attributes, flags), offset_of!(CUmemcpyAttributes, flags));
+        assert_eq!(size_of::<Attributes>(), size_of::<RawAttributes>());
+        // CUDA_MEMCPY_BATCH_NODE_PARAMS of cuda.h 13.5: seven words, and the context.
+        assert_eq!((size_of::<BatchNode>(), offset_of!(BatchNode, context)), (64, 56));
         assert_eq!(size_of::<Operation>(), size_of::<CUDA_MEMCPY3D_BATCH_OP>());
         assert_eq!(offset_of!(Operation, to), offset_of!(CUDA_MEMCPY3D_BATCH_OP, dst));
         assert_eq!(offset_of!(Operation, extent), offset_of!(CUDA_MEMCPY3D_BATCH_OP, extent));

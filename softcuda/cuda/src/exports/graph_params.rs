@@ -1,5 +1,6 @@
 //! The structs in which graph nodes are described, and the contents that they mean.
 
+use super::batch_copies::BatchNode;
 use super::copies::Copy3D;
 use super::{contexts, handle};
 use crate::context::Context;
@@ -61,7 +62,7 @@ impl KernelNode {
         let function = if first.function.is_null() { self.kernel.addr() } else { first.function.addr() };
         let context = context_of(function, self.context)?;
         let shape = Shape { grid: first.grid, block: first.block, shared: first.shared, cooperative: false };
-        let request = Request { function, shape, attributes, stream: 0 };
+        let request = Request { function, shape, attributes, stream: 0, priority: 0 };
         // SAFETY: the caller vouches for the parameters.
         let made = unsafe { KernelOp::prepare(&context, request, first.values, first.extra) };
         made.map(|op| Content::Do(Op::Kernel(op))).map_err(|refusal| match refusal {
@@ -334,7 +335,7 @@ impl NodeParams {
     ///
     /// # Errors
     /// As the call for the kind; `CUDA_ERROR_INVALID_VALUE` for a kind that is none, `CUDA_ERROR_NOT_SUPPORTED` for external
-    /// semaphores and batches of copies.
+    /// semaphores and kinds that only newer drivers have.
     ///
     /// # Safety
     /// The struct of the kind is good.
@@ -358,7 +359,8 @@ impl NodeParams {
                 5 => Ok(Content::Empty),
                 6 => event_content(first.cast(), false),
                 7 => event_content(first.cast(), true),
-                8 | 9 | 14 | 18 => Err(CUDA_ERROR_NOT_SUPPORTED),
+                8 | 9 | 18 => Err(CUDA_ERROR_NOT_SUPPORTED),
+                14 => (*self.body::<BatchNode>()).content(),
                 10 if graph.is_some() => (*self.body::<AllocNode>()).content(),
                 11 => free_content(&**graph.ok_or(CUDA_ERROR_INVALID_VALUE)?, self.body[0]),
                 12 => (*self.body::<WordsNode>()).content(),
@@ -384,6 +386,7 @@ impl NodeParams {
                     context: std::ptr::null_mut(),
                     copy: Copy3D::of(&copy.to, &copy.from, &copy.extent),
                 }),
+                Content::Do(Op::Copies(batch)) => params.body::<BatchNode>().write(BatchNode::of(batch)),
                 Content::Do(Op::Set(fill)) => params.body::<MemsetNode>().write(MemsetNode::of(fill)),
                 Content::Do(Op::Host(call)) => params.body::<HostNode>().write(HostNode::of(*call)),
                 Content::Do(Op::Words(batch)) => params.body::<WordsNode>().write(WordsNode::of(batch)),

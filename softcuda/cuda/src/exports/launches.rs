@@ -51,7 +51,7 @@ exports! { ($) launches_names, launched;
         let c = config.as_ref().ok_or(Refusal::Code(CUDA_ERROR_INVALID_VALUE))?;
         let attributes = c.attributes()?;
         let shape = Shape { grid: c.grid, block: c.block, shared: c.shared, cooperative: false };
-        launch::kernel(Request { function: f.addr(), shape, attributes, stream: 0 }, on(c.stream, default), values, extra)
+        launch::kernel(Request { function: f.addr(), shape, attributes, stream: 0, priority: 0 }, on(c.stream, default), values, extra)
     }
     cuLaunch(f: CUfunction) { legacy::launch(f.addr(), 1, 1, crate::stream::LEGACY) }
     cuLaunchGrid(f: CUfunction, width: i32, height: i32) { legacy::launch(f.addr(), width, height, crate::stream::LEGACY) }
@@ -107,7 +107,7 @@ impl Config {
 }
 
 fn plain(function: CUfunction, shape: Shape) -> Request {
-    Request { function: function.addr(), shape, attributes: Attributes::default(), stream: 0 }
+    Request { function: function.addr(), shape, attributes: Attributes::default(), stream: 0, priority: 0 }
 }
 
 #[cfg(test)]

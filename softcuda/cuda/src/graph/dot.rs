@@ -10,8 +10,9 @@ use std::fmt::Write;
 const VERBOSE: u32 = 1;
 /// `CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES`.
 const HANDLES: u32 = 1 << 10;
-/// The flags that ask for parameters: of kernels, copies, sets, host functions, events, memory, word operations, conditions.
-const PARAMETERS: u32 = 0xbbfc;
+/// The flags that ask for parameters: of kernels, copies, sets, host functions, events, memory, word operations,
+/// conditions, batches of copies.
+const PARAMETERS: u32 = 0x1_bbfc;
 /// All flags that exist.
 pub const FLAGS: u32 = (1 << 18) - 1;
 
@@ -74,6 +75,9 @@ fn parameters(content: &Content) -> String {
         Content::Do(Op::Copy(copy)) => {
             let extent = &copy.extent;
             format!("{} x {} x {} bytes", extent.width, extent.height, extent.depth)
+        }
+        Content::Do(Op::Copies(batch)) => {
+            format!("{} copies, {} bytes", batch.request.to.len(), batch.bytes())
         }
         Content::Do(Op::Set(fill)) => {
             let rows = &fill.rows;

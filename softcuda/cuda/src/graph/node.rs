@@ -36,6 +36,8 @@ pub enum Kind {
     Words = 12,
     /// Graphs that run if a value says so.
     Conditional = 13,
+    /// Several copies.
+    Copies = 14,
 }
 
 /// What a node does.
@@ -122,6 +124,7 @@ impl Content {
         match self {
             Content::Do(Op::Kernel(_)) => Kind::Kernel,
             Content::Do(Op::Copy(_)) => Kind::Copy,
+            Content::Do(Op::Copies(_)) => Kind::Copies,
             Content::Do(Op::Set(_)) => Kind::Set,
             Content::Do(Op::Host(_)) => Kind::Host,
             Content::Do(Op::Words(_)) => Kind::Words,

@@ -100,6 +100,9 @@ pub fn replace(step: &mut Step, new: &Action) -> std::result::Result<(), Reason>
         (Action::Do(Op::Copy(old)), Action::Do(Op::Copy(other))) if !same_ends(old, other) => {
             return Err(Reason::Parameters);
         }
+        (Action::Do(Op::Copies(old)), Action::Do(Op::Copies(other))) if !old.takes(other) => {
+            return Err(Reason::Parameters);
+        }
         (Action::Do(old), Action::Do(other))
             if std::mem::discriminant(old) != std::mem::discriminant(other) =>
         {

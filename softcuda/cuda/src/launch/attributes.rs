@@ -99,6 +99,11 @@ impl Attributes {
         self.value(COOPERATIVE).is_some_and(|v| v[0] as u32 != 0)
     }
 
+    /// The priority, if one is given.
+    pub fn priority(&self) -> Option<i32> {
+        self.value(PRIORITY).map(|value| value[0] as u32 as i32)
+    }
+
     /// Blocks of a cluster; zeros if none is given.
     pub fn cluster(&self) -> [u32; 3] {
         self.value(CLUSTER).map_or([0; 3], dimensions)

@@ -94,7 +94,7 @@ pub fn launch(function: usize, width: i32, height: i32, stream: usize) -> std::r
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let shape = Shape { grid: [width as u32, height as u32, 1], block, shared, cooperative: false };
-    let request = Request { function, shape, attributes: Attributes::default(), stream: 0 };
+    let request = Request { function, shape, attributes: Attributes::default(), stream: 0, priority: 0 };
     let mut size = parameters.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END.
     let mut extra: [*mut c_void; 5] = [

@@ -77,6 +77,8 @@ pub struct Request {
     pub attributes: Attributes,
     /// The number of its stream, for the log; 0 in a graph.
     pub stream: u64,
+    /// The priority of its stream, unless its attributes say another one.
+    pub priority: i32,
 }
 
 impl KernelOp {
@@ -109,7 +111,7 @@ impl KernelOp {
         if function.context != context.handle {
             return Err(CUDA_ERROR_INVALID_HANDLE.into());
         }
-        let Request { function: named, mut shape, attributes, stream } = request;
+        let Request { function: named, mut shape, attributes, stream, priority } = request;
         shape.cooperative |= attributes.cooperative();
         if !shape.is_possible() {
             let runtime = function.from_runtime;
@@ -125,6 +127,7 @@ impl KernelOp {
             params: packed(&function.kernel)?,
             cooperative: shape.cooperative,
             cluster,
+            priority: attributes.priority().unwrap_or(priority),
         };
         let context = context.clone();
         Ok(Arc::new(KernelOp {
@@ -145,7 +148,8 @@ impl KernelOp {
     /// As [`KernelOp::prepare`].
     pub fn with_attributes(&self, attributes: Attributes) -> std::result::Result<Arc<KernelOp>, Refusal> {
         let shape = Shape { cooperative: false, ..self.shape };
-        let request = Request { function: self.named, shape, attributes, stream: self.stream };
+        let (stream, priority) = (self.stream, self.launch.priority);
+        let request = Request { function: self.named, shape, attributes, stream, priority };
         Self::of_function(&self.context, self.function.clone(), request, |_| Ok(self.launch.params.clone()))
     }
 
@@ -162,7 +166,7 @@ impl KernelOp {
         let (kernel, device) = (&self.function.kernel, &self.context.device);
         let run = || {
             host::forget_what_is_gone();
-            device.engine.run(kernel, &self.launch)
+            device.engine.run_in(kernel, &self.launch, self.context.view())
         };
         device.share.kernel(self.stream, &kernel.name, run).map_err(|fault| {
             log::line(|| format!("kernel {}: {fault}", kernel.name));
@@ -186,7 +190,7 @@ pub unsafe fn kernel(
 ) -> std::result::Result<(), Refusal> {
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
-    request.stream = stream.id;
+    (request.stream, request.priority) = (stream.id, stream.priority);
     let events: Vec<_> = request.attributes.events().map(crate::event::find).collect::<Result<_>>()?;
     // SAFETY: the caller vouches for both arrays.
     let launch = unsafe { KernelOp::prepare(&context, request, values, extra)? };

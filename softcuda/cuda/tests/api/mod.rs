@@ -359,6 +359,7 @@ api! {
     cuGraphAddBatchMemOpNode(*mut H, H, *const H, usize, *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS);
     cuGraphAddNode_v2(*mut H, H, *const H, *const [u8; 8], usize, *mut sys::CUgraphNodeParams);
     cuGraphNodeGetParams(H, *mut sys::CUgraphNodeParams);
+    cuGraphExecNodeSetParams(H, H, *mut sys::CUgraphNodeParams);
     cuGraphInstantiateWithFlags(*mut H, H, u64);
     cuGraphInstantiateWithParams(*mut H, H, *mut sys::CUDA_GRAPH_INSTANTIATE_PARAMS);
     cuGraphLaunch(H, H);

@@ -10,7 +10,7 @@ use crate::codegen::cache::CodeCache;
 use crate::codegen::clif::Clif;
 use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
-use crate::memory::Memory;
+use crate::memory::{Memory, View};
 use crate::runtime::cluster::MOST_BLOCKS;
 use crate::runtime::device_heap::DeviceHeap;
 use crate::runtime::print::Output;
@@ -42,6 +42,8 @@ pub struct Launch {
     pub cooperative: bool,
     /// Blocks of a cluster in x, y, z; zeros if the launch does not say, and then the kernel may (`.reqnctapercluster`).
     pub cluster: [u32; 3],
+    /// Blocks of a grid with a lower number are started before those of one with a higher number.
+    pub priority: i32,
 }
 
 /// A grid that is being run.
@@ -51,11 +53,14 @@ pub(crate) struct Grid {
     /// The parameters; padded, so that reads of the last one stay inside.
     pub params: Box<[u8]>,
     pub memory: Arc<Memory>,
+    /// What it may touch, if that is more than the device's kernels all may.
+    view: Option<Arc<View>>,
     pub output: Arc<Output>,
     pub heap: Arc<DeviceHeap>,
     /// Not 0: end as soon as possible.
     pub stop: AtomicU32,
     id: u64,
+    priority: i32,
     dims: [u32; 3],
     block: [u32; 3],
     /// Blocks of a cluster; ones if there are none.
@@ -130,13 +135,28 @@ impl Engine {
     /// # Errors
     /// The first [`Fault`] of the grid; its other blocks are stopped.
     pub fn run(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<(), Fault> {
+        self.run_in(kernel, launch, None)
+    }
+
+    /// As [`Engine::run`], with a view of the memory by which the grid reaches other devices' memory as well.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_in(
+        &self,
+        kernel: &Arc<Kernel>,
+        launch: &Launch,
+        view: Option<&Arc<View>>,
+    ) -> Result<(), Fault> {
         if std::process::id() != self.process {
             return Err(Fault::new(
                 FaultKind::OutOfResources,
                 "the engine cannot be used in the child of a fork",
             ));
         }
-        let grid = Arc::new(self.grid(kernel, launch)?);
+        let mut grid = self.grid(kernel, launch)?;
+        grid.view = view.cloned();
+        let grid = Arc::new(grid);
         let _use = self.memory.enter();
         self.pool.run(&grid)
     }
@@ -190,10 +210,12 @@ impl Engine {
             code,
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
+            view: None,
             output: self.output.clone(),
             heap: self.heap.clone(),
             stop: AtomicU32::new(0),
             id: self.grids.fetch_add(1, Ordering::Relaxed),
+            priority: launch.priority,
             dims: launch.grid,
             block: launch.block,
             cluster,
@@ -345,6 +367,31 @@ impl Grid {
 
     fn threads(&self) -> u32 {
         self.block.iter().product()
+    }
+
+    /// Whether the grid may touch `len` bytes at `addr`: the rule of the generated code, by granules, or windows.
+    pub(crate) fn permits(&self, addr: u64, len: u64, write: bool) -> bool {
+        self.view.as_ref().is_some_and(|view| view.permits(addr, len))
+            || self.memory.permits(addr, len, write)
+    }
+
+    /// Address of the granule table that its threads read.
+    fn table(&self) -> u64 {
+        self.view.as_ref().map_or_else(|| self.memory.table(), |view| view.table())
+    }
+
+    /// Whether there are blocks that have not been started, and whether there is room for one of them.
+    fn startable(&self) -> (bool, bool) {
+        let s = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (s.next < s.total, self.has_room(&s))
+    }
+
+    /// Whether a block more can be resident, or a cluster, all of whose blocks are resident together. One always may be.
+    fn has_room(&self, s: &GridState) -> bool {
+        let cluster = u64::from(self.cluster_size());
+        let full = self.fibers() && s.running >= self.max_resident;
+        let split = cluster > 1 && s.running > 0 && s.running + cluster > self.max_resident;
+        !full && !split
     }
 
     /// Where block `number` lies; the blocks of a cluster follow each other.

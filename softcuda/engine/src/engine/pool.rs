@@ -1,7 +1,9 @@
 //! The queue of grids and parked blocks, and the threads that work on it.
 //!
-//! Blocks are started in rising order. A block whose threads all wait for something outside is parked, and its thread takes another
-//! block of any grid; so kernels of different streams run side by side, and one that waits holds up nobody.
+//! Blocks are started in rising order, those of grids with the most urgent priority first; blocks that run go on. A block
+//! whose threads all wait for something outside is parked, and its thread takes another block of any grid; so kernels of
+//! different streams run side by side, and one that waits holds up nobody. A grid that has no room for another block lets
+//! less urgent ones go on, for it may wait for them.
 
 use super::gate::{Gate, Pass};
 use super::{Grid, GridState};
@@ -13,7 +15,7 @@ use crate::runtime::context::Block;
 use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub(super) struct Pool {
     wake: Condvar,
     workers: usize,
     gate: OnceLock<Arc<dyn Gate>>,
+    /// The most urgent priority of all grids with blocks to start, or one that is more urgent.
+    urgent: AtomicI32,
 }
 
 #[derive(Default)]
@@ -112,6 +116,7 @@ impl Pool {
             wake: Condvar::new(),
             workers,
             gate: OnceLock::new(),
+            urgent: AtomicI32::new(i32::MAX),
         })
     }
 
@@ -136,6 +141,7 @@ impl Pool {
             let mut q = lock(&self.queue);
             q.live.push(grid.clone());
             q.grids.push_back(grid.clone());
+            self.urgent.fetch_min(grid.priority, Ordering::Relaxed);
             if many {
                 self.start_threads(&mut q);
                 self.wake.notify_all();
@@ -202,10 +208,13 @@ impl Pool {
         }
     }
 
-    /// The caller's part: its own grid only, until that is over.
+    /// The caller's part: its own grid, and what is more urgent, until its own is over.
     fn work_for(&self, grid: &Arc<Grid>) {
         let mut naps = 0;
         loop {
+            if let Some(urgent) = self.before(grid) {
+                self.start_blocks(&urgent, 0, TURN);
+            }
             if self.start_blocks(grid, 0, u32::MAX) {
                 naps = 0;
             }
@@ -273,18 +282,8 @@ impl Pool {
             {
                 return Some(Work::Parked(g, b));
             }
-            for _ in 0..q.grids.len() {
-                let Some(g) = q.grids.pop_front() else { break };
-                let (left, full) = {
-                    let s = lock(&g.state);
-                    (s.next < s.total, g.fibers() && s.running >= g.max_resident)
-                };
-                if left {
-                    q.grids.push_back(g.clone());
-                    if !full {
-                        return Some(Work::New(g));
-                    }
-                }
+            if let Some(grid) = self.most_urgent(&mut q) {
+                return Some(Work::New(grid));
             }
             if let Some((g, b)) = q.parked.pop_front() {
                 return Some(Work::Parked(g, b));
@@ -293,18 +292,45 @@ impl Pool {
         }
     }
 
+    /// The most urgent grid that has a block to start; among equals the one that has waited longest.
+    fn most_urgent(&self, q: &mut Queue) -> Option<Arc<Grid>> {
+        let mut best: Option<(i32, usize)> = None;
+        let mut urgent = i32::MAX;
+        let mut place = 0;
+        q.grids.retain(|grid| {
+            let (left, room) = grid.startable();
+            if left {
+                urgent = urgent.min(grid.priority);
+                if room && best.is_none_or(|(priority, _)| grid.priority < priority) {
+                    best = Some((grid.priority, place));
+                }
+                place += 1;
+            }
+            left
+        });
+        self.urgent.store(urgent, Ordering::Relaxed);
+        let grid = q.grids.remove(best?.1)?;
+        q.grids.push_back(grid.clone());
+        Some(grid)
+    }
+
+    /// A grid that has a block to start and is more urgent than this one.
+    fn before(&self, grid: &Grid) -> Option<Arc<Grid>> {
+        // In most programs all are equal, and this is all that it costs.
+        if self.urgent.load(Ordering::Relaxed) >= grid.priority {
+            return None;
+        }
+        self.most_urgent(&mut lock(&self.queue)).filter(|other| other.priority < grid.priority)
+    }
+
     /// Claims the next blocks of a grid.
     fn claim(&self, grid: &Grid) -> Option<std::ops::Range<u64>> {
         let mut s = lock(&grid.state);
         let left = s.total - s.next;
-        if left == 0 || (grid.fibers() && s.running >= grid.max_resident) {
+        if left == 0 || !grid.has_room(&s) {
             return None;
         }
         let cluster = u64::from(grid.cluster_size());
-        // All blocks of a cluster are resident together; one cluster always may be.
-        if cluster > 1 && s.running > 0 && s.running + cluster > grid.max_resident {
-            return None;
-        }
         let n = if grid.clustered() {
             cluster
         } else if grid.fibers() {
@@ -324,6 +350,9 @@ impl Pool {
         let mut any = false;
         let mut pass = None;
         for _ in 0..turns {
+            if self.before(grid).is_some() {
+                break;
+            }
             let Some(blocks) = self.claim(grid) else { break };
             any = true;
             let pass = pass.get_or_insert_with(|| self.pass());
@@ -434,11 +463,11 @@ impl Pool {
 
     fn ended(&self, grid: &Grid, count: u64) {
         let mut s: MutexGuard<'_, GridState> = lock(&grid.state);
-        let full = grid.fibers() && s.running >= grid.max_resident;
+        let had_room = grid.has_room(&s);
         s.running -= count;
         if s.over() {
             grid.finished.notify_all();
-        } else if full && s.next < s.total {
+        } else if !had_room && s.next < s.total && grid.has_room(&s) {
             // A worker may have gone to sleep because there was no room for another block. It decides that under the
             // queue's lock, so after that was free once it hears of this.
             drop(s);
@@ -483,7 +512,7 @@ impl Pool {
         };
         let total = u64::from(grid.total_shared);
         let context = Box::new(Block {
-            mem_table: self.memory.table(),
+            mem_table: grid.table(),
             helpers: helpers::table(),
             functions: grid.code.entries.as_ptr(),
             shared_base: shared,

@@ -21,7 +21,7 @@ mod word;
 
 pub use budget::Ledger;
 pub use map::is_mapped;
-pub use peers::SharedMemory;
+pub use peers::{SharedMemory, View};
 pub use physical::{Physical, Reservation, token, token_label};
 pub use windows::Access;
 
@@ -33,6 +33,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use table::{Table, Why};
 use windows::Windows;
@@ -52,13 +53,25 @@ const CHUNK: u64 = 2 << 20;
 /// The least alignment of an allocation.
 const MIN_ALIGN: u64 = 256;
 
+/// Which addresses a device's memory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// The same in every process, if they are free there.
+    Usual,
+    /// Where the system finds room: others, and (as systems randomise) others in each process.
+    Others,
+}
+
 /// The memory of one device.
 pub struct Memory {
     range: Mapping,
     table: Table,
     windows: Windows,
     budget: Arc<Budget>,
-    peers: peers::Peers,
+    /// Views of this device's own kernels.
+    views: peers::Views,
+    /// Views of other devices that this one's memory is open to.
+    peers: peers::Views,
     pub(crate) objects: crate::texture::Objects,
     /// Grids and copies that run now.
     users: AtomicU64,
@@ -71,6 +84,28 @@ pub(crate) struct InUse<'a>(&'a AtomicU64);
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// While it lives, no grid of the device and no copy begins.
+struct Frozen<'a>(&'a AtomicU64);
+
+/// In the count of users: see [`Frozen`].
+const FROZEN: u64 = 1 << 63;
+
+impl<'a> Frozen<'a> {
+    /// Waits until nobody uses the memory. Who begins meanwhile is let in, as what runs may wait for it.
+    fn new(users: &'a AtomicU64) -> Self {
+        while users.compare_exchange(0, FROZEN, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Frozen(users)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(FROZEN, Ordering::SeqCst);
     }
 }
 
@@ -102,19 +137,26 @@ impl Memory {
     /// # Errors
     /// When the system refuses to reserve the range (an address-space limit such as `ulimit -v`).
     pub fn new(total: u64) -> io::Result<Arc<Memory>> {
-        Memory::counted(total, None)
+        Memory::counted(total, None, Addresses::Usual)
     }
 
-    /// As [`Memory::new`], with the bytes counted elsewhere.
+    /// As [`Memory::new`], with the bytes counted elsewhere, and addresses as is said.
     ///
     /// # Errors
     /// As [`Memory::new`].
-    pub fn counted(total: u64, ledger: Option<Arc<dyn Ledger>>) -> io::Result<Arc<Memory>> {
+    pub fn counted(
+        total: u64,
+        ledger: Option<Arc<dyn Ledger>>,
+        addresses: Addresses,
+    ) -> io::Result<Arc<Memory>> {
         // Where address space is limited, less will do: what is beyond has no granules.
         let sizes = [RANGE, RANGE >> 2, RANGE >> 4, RANGE >> 6];
         let mut range = Err(io::ErrorKind::OutOfMemory.into());
         for size in sizes.into_iter().filter(|s| *s == RANGE || *s / 2 >= total) {
-            range = Mapping::reserve(size as usize);
+            range = match addresses {
+                Addresses::Usual => Mapping::reserve(size as usize),
+                Addresses::Others => Mapping::reserve_anywhere(size as usize, CHUNK as usize),
+            };
             if range.is_ok() {
                 break;
             }
@@ -135,7 +177,8 @@ impl Memory {
             windows: Windows::default(),
             budget: Arc::new(Budget::new(total.min(RANGE / 2), ledger)),
             objects: crate::texture::Objects::default(),
-            peers: peers::Peers::default(),
+            views: peers::Views::default(),
+            peers: peers::Views::default(),
             users: AtomicU64::new(0),
             state: Mutex::new(state),
         }))
@@ -147,13 +190,16 @@ impl Memory {
 
     /// Says that somebody is about to check and touch addresses.
     pub(crate) fn enter(&self) -> InUse<'_> {
-        self.users.fetch_add(1, Ordering::SeqCst);
+        while self.users.fetch_add(1, Ordering::SeqCst) & FROZEN != 0 {
+            self.users.fetch_sub(1, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
         InUse(&self.users)
     }
 
     /// Whether no grid and no copy runs. What was taken from kernels before is then touched by none of them any more.
     pub fn is_idle(&self) -> bool {
-        self.users.load(Ordering::SeqCst) == 0
+        self.users.load(Ordering::SeqCst) & !FROZEN == 0
     }
 
     /// First address of the reserved range.
@@ -242,7 +288,8 @@ impl Memory {
             s.range.give(addr, room);
             return None;
         }
-        self.peers.each(|peer| _ = peer.table.mark(addr, room, Why::Peer));
+        self.views.mark(addr, room, Why::Own);
+        self.peers.mark(addr, room, Why::Peer);
         Some(addr)
     }
 
@@ -267,7 +314,8 @@ impl Memory {
         }
         if a.large {
             self.table.clear(addr, a.room, Why::Own);
-            self.peers.each(|peer| peer.table.clear(addr, a.room, Why::Peer));
+            self.views.clear(addr, a.room, Why::Own);
+            self.peers.clear(addr, a.room, Why::Peer);
             match s.shared.remove(&addr) {
                 // Another process may go on with the file; here zeros take its place. If the system refuses, the pages stay.
                 Some(part) => _ = self.range.map_zeros(addr, part.len),

@@ -1,22 +1,49 @@
-//! Device memory that others reach: another device's kernels, another process.
+//! Device memory that others reach: kernels of another device's context, another process.
 
 use super::map::{self, Mapping};
 use super::physical::PREFIX;
-use super::table::Why;
-use super::{CHUNK, Memory};
+use super::table::{Table, Why};
+use super::{CHUNK, Frozen, Memory};
 use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Devices whose kernels reach this one's memory.
+/// What kernels of a context may touch that has been given access to other devices' memory: all that kernels of its own
+/// device may, and that.
+pub struct View {
+    table: Table,
+}
+
+impl View {
+    /// Address of its granule table; kernels read it.
+    pub(crate) fn table(&self) -> u64 {
+        self.table.address()
+    }
+
+    /// Whether all granules that a range touches are open.
+    pub(crate) fn permits(&self, addr: u64, len: u64) -> bool {
+        self.table.all(addr, len)
+    }
+}
+
+/// Views that a device's memory is seen in.
 #[derive(Default)]
-pub(super) struct Peers(Mutex<Vec<Weak<Memory>>>);
+pub(super) struct Views(Mutex<Vec<Weak<View>>>);
 
-impl Peers {
-    pub(super) fn each(&self, mut body: impl FnMut(&Memory)) {
-        let peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().filter_map(Weak::upgrade).for_each(|peer| body(&peer));
+impl Views {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<View>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks a range in all of them. What cannot be marked stays closed: a fault says so.
+    pub(super) fn mark(&self, addr: u64, len: u64, why: Why) {
+        self.lock().iter().filter_map(Weak::upgrade).for_each(|view| _ = view.table.mark(addr, len, why));
+    }
+
+    /// Takes marks away in all of them.
+    pub(super) fn clear(&self, addr: u64, len: u64, why: Why) {
+        self.lock().iter().filter_map(Weak::upgrade).for_each(|view| view.table.clear(addr, len, why));
     }
 }
 
@@ -37,30 +64,54 @@ pub struct SharedMemory {
 }
 
 impl Memory {
-    /// Opens all allocations of this device, those to come as well, to the kernels of another one.
-    pub fn open_to(&self, peer: &Arc<Memory>) {
-        // Under the lock that allocations are made under, so that none is forgotten.
+    /// A view of this device's memory, to which that of others can be opened.
+    ///
+    /// # Errors
+    /// When the system refuses the addresses of its table.
+    pub fn view(&self) -> io::Result<Arc<View>> {
+        let view = Arc::new(View { table: Table::new()? });
+        // Under the locks under which allocations and windows are made, so that none is forgotten.
+        let _state = self.state();
+        let windows = self.windows.lock();
+        let own = self.table.own_runs(self.range.address(), self.range.length());
+        let own = own.into_iter().map(|(addr, len)| (addr, len, Why::Own));
+        let all = own.chain(windows.writable().map(|(addr, len)| (addr, len, Why::Window)));
+        for (addr, len, why) in all {
+            if !view.table.mark(addr, len, why) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+        }
+        self.views.lock().push(Arc::downgrade(&view));
+        Ok(view)
+    }
+
+    /// Opens all allocations of this device, those to come as well, in a view of another one.
+    pub fn open_to(&self, view: &Arc<View>) {
         let _state = self.state();
         for (addr, len) in self.table.own_runs(self.range.address(), self.range.length()) {
             // What cannot be marked stays closed: a fault says so.
-            let _ = peer.table.mark(addr, len, Why::Peer);
+            let _ = view.table.mark(addr, len, Why::Peer);
         }
-        self.peers.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(peer));
+        let mut peers = self.peers.lock();
+        peers.retain(|peer| peer.strong_count() > 0);
+        peers.push(Arc::downgrade(view));
     }
 
     /// Ends [`Memory::open_to`].
-    pub fn close_to(&self, peer: &Arc<Memory>) {
+    pub fn close_to(&self, view: &Arc<View>) {
         let _state = self.state();
-        let mut peers = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|p| p.as_ptr() != Arc::as_ptr(peer) && p.strong_count() > 0);
-        peer.table.clear(self.range.address(), self.range.length(), Why::Peer);
+        self.peers.lock().retain(|p| p.as_ptr() != Arc::as_ptr(view) && p.strong_count() > 0);
+        view.table.clear(self.range.address(), self.range.length(), Why::Peer);
     }
 
-    /// Makes an allocation one that another process can map. No kernel and no copy may run meanwhile: its bytes move.
+    /// Makes an allocation one that another process can map. The first time its bytes move, for which this waits until no
+    /// grid of the device and no copy runs; kernels of another device that reach it must not run meanwhile.
     ///
     /// # Errors
     /// What the system says; [`io::ErrorKind::NotFound`] if no allocation begins at `addr`.
     pub fn share(&self, addr: u64, label: &str) -> io::Result<SharedMemory> {
+        // Before the lock, which copies take.
+        let _frozen = Frozen::new(&self.users);
         let mut s = self.state();
         let a = *s.live.get(&addr).filter(|a| !a.scratch).ok_or(io::ErrorKind::NotFound)?;
         let (base, len) = if a.large { (addr, a.room) } else { (addr / CHUNK * CHUNK, CHUNK) };

@@ -22,7 +22,7 @@ pub(super) enum Why {
     Own = 1,
     /// A window.
     Window = 2,
-    /// An allocation of a device that is open to this one.
+    /// An allocation of a device that is open to this view.
     Peer = 4,
 }
 

@@ -68,13 +68,56 @@ fn a_freed_granule_is_not_reachable_and_reads_zero_again() {
 fn memory_that_is_open_for_two_reasons_stays_open_until_both_end() {
     let (owner, other) = (Memory::new(64 << 20).unwrap(), Memory::new(64 << 20).unwrap());
     let a = owner.alloc(1 << 20, 1).unwrap();
-    let open = || other.permits(a, 1 << 20, true);
-    owner.open_to(&other);
-    assert!(open());
+    let view = other.view().unwrap();
+    let open = || view.permits(a, 1 << 20);
+    owner.open_to(&view);
+    assert!(open() && !other.permits(a, 1, false), "in the view alone");
     assert!(other.open_window(a, 1 << 20, Access::ReadWrite) && other.close_window(a));
     assert!(open(), "the window's end takes nothing of the peer's access");
     assert!(other.open_window(a, 1 << 20, Access::ReadWrite));
-    owner.close_to(&other);
+    owner.close_to(&view);
     assert!(open(), "nor the other way round");
     assert!(other.close_window(a) && !open());
+}
+
+#[test]
+fn a_view_has_what_its_device_has_and_gets() {
+    let m = Memory::new(64 << 20).unwrap();
+    let before = m.alloc(1 << 20, 1).unwrap();
+    let window = 0x7100_0000_0000;
+    assert!(m.open_window(window, 1 << 16, Access::ReadWrite));
+    let view = m.view().unwrap();
+    let after = m.alloc(1 << 20, 1).unwrap();
+    assert!(m.open_window(window + (1 << 20), 1 << 16, Access::ReadWrite));
+    let places = [before, after, window, window + (1 << 20)];
+    assert!(places.iter().all(|place| view.permits(*place, 1 << 16)));
+    assert!(m.free(before) && m.free(after) && m.close_window(window) && m.close_window(window + (1 << 20)));
+    assert!(!places.iter().any(|place| view.permits(*place, 1)));
+}
+
+#[test]
+fn nothing_that_is_written_while_memory_becomes_shared_is_lost() {
+    let m = Memory::new(256 << 20).unwrap();
+    let places: Vec<u64> = (0..40).map(|_| m.alloc(2 << 20, 1).unwrap()).collect();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            let mut count = 0u64;
+            while !done.load(Ordering::Acquire) {
+                count += 1;
+                for place in &places {
+                    assert!(m.write(*place, &count.to_le_bytes()));
+                    let mut bytes = [0; 8];
+                    assert!(m.read(*place, &mut bytes));
+                    assert_eq!(u64::from_le_bytes(bytes), count);
+                }
+            }
+            count
+        });
+        for place in &places {
+            assert_eq!(m.share(*place, "test").unwrap().size, 2 << 20);
+        }
+        done.store(true, Ordering::Release);
+        assert!(writer.join().unwrap() > 0);
+    });
 }

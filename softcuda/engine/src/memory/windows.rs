@@ -7,7 +7,7 @@
 use super::Memory;
 use super::table::Why;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// What kernels may do in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,21 @@ struct Window {
 #[derive(Default)]
 pub(super) struct Windows(RwLock<BTreeMap<u64, Window>>);
 
+/// The windows, while none is opened or closed.
+pub(super) struct Held<'a>(RwLockReadGuard<'a, BTreeMap<u64, Window>>);
+
+impl Held<'_> {
+    /// Addresses and lengths of those that may be written.
+    pub(super) fn writable(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().filter(|(_, w)| w.access == Access::ReadWrite).map(|(addr, w)| (*addr, w.len))
+    }
+}
+
 impl Windows {
+    pub(super) fn lock(&self) -> Held<'_> {
+        Held(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether adjoining windows hold a whole range, and may be written if that is asked.
     fn permit(&self, addr: u64, len: u64, write: bool) -> bool {
         let windows = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -55,6 +69,9 @@ impl Memory {
         if len == 0 || clash || (access == Access::ReadWrite && !self.table.mark(addr, len, Why::Window)) {
             return false;
         }
+        if access == Access::ReadWrite {
+            self.views.mark(addr, len, Why::Window);
+        }
         windows.insert(addr, Window { len, access });
         true
     }
@@ -66,6 +83,7 @@ impl Memory {
         let Some(window) = windows.remove(&addr) else { return false };
         if window.access == Access::ReadWrite {
             self.table.clear(addr, window.len, Why::Window);
+            self.views.clear(addr, window.len, Why::Window);
         }
         true
     }

@@ -26,6 +26,7 @@ impl Memory {
     /// [`Memory::load_word`].
     #[must_use]
     pub fn store_word(&self, addr: u64, wide: bool, value: u64) -> bool {
+        let _use = self.enter();
         let there = self.word_is_there(addr, wide, true);
         if there {
             // SAFETY: as in `load_word`.

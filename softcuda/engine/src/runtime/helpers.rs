@@ -127,7 +127,7 @@ unsafe extern "C" fn slow_address(t: *mut Thread, addr: u64, size: u32, line: u3
         let params = grid.params.as_ptr() as u64;
         let in_params = addr.wrapping_sub(params) < grid.params.len() as u64
             && len <= params + grid.params.len() as u64 - addr;
-        if !in_params && !grid.memory.permits(addr, len, write) {
+        if !in_params && !grid.permits(addr, len, write) {
             fail(t, FaultKind::IllegalAddress, line, format!("illegal access of {size} bytes at {addr:#x}"));
         }
     }
