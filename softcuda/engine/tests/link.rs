@@ -59,6 +59,81 @@ fn what_is_visible_is_defined_once() {
     }
 }
 
+/// The linker joins texts whose declarations differ only in what the function that runs does not use: numba declares a result of
+/// every function. What would be read beyond what is passed is refused.
+#[test]
+fn a_function_may_use_less_than_is_declared() {
+    let uses = |declared: &str, call: &str| {
+        format!(
+            "{HEAD}.extern .func {declared};\n.visible .entry k(.param .u64 out) {{ .reg .b32 a; .reg .b64 o; .param .b64 p; .param .b32 q, r;\n\
+             ld.param.u64 o, [out]; mov.u32 a, 7; st.param.b64 [p], o; st.param.b32 [q], a; call {call}; ret; }}\n"
+        )
+    };
+    let stores = format!(
+        "{HEAD}.visible .func f(.param .b64 p) {{ .reg .b64 o; .reg .b32 a; ld.param.b64 o, [p]; mov.u32 a, 42; st.global.u32 [o], a; ret; }}\n"
+    );
+    let adds = format!(
+        "{HEAD}.visible .func f(.param .b64 p, .param .b32 q) {{ .reg .b64 o; .reg .b32 a; ld.param.b64 o, [p]; ld.param.b32 a, [q]; \
+         add.u32 a, a, 35; st.global.u32 [o], a; ret; }}\n"
+    );
+    let exact = uses("f(.param .b64 p)", "f, (p)");
+    let result = uses("(.param .b32 r) f(.param .b64 p)", "(r), f, (p)");
+    let more = uses("(.param .b32 r) f(.param .b64 p, .param .b32 q)", "(r), f, (p, q)");
+    let other = uses("f(.param .b32 q)", "f, (q)");
+    for (caller, callee, fits) in [
+        (&exact, &stores, true),
+        (&result, &stores, true),
+        (&more, &stores, true),
+        (&more, &adds, true),
+        (&exact, &adds, false),
+        (&result, &adds, false),
+        (&other, &stores, false),
+    ] {
+        for texts in [[caller, callee], [callee, caller]] {
+            let d = Device::new();
+            let linked = Module::link(&texts.map(|t| t.as_str()));
+            assert_eq!(linked.is_ok(), fits, "{caller}{callee}: {:?}", linked.err());
+            let Ok(module) = linked else { continue };
+            let loaded = Loaded::new(&d.memory, module).unwrap();
+            let o = d.put(&[0u32]);
+            d.run(&loaded.kernels()[0], [1; 3], [1; 3], &[Arg::U64(o)]).unwrap();
+            assert_eq!(d.get::<u32>(o, 1), [42], "{caller}{callee}");
+        }
+    }
+    // In one text they are the same.
+    let e = Module::parse(&format!("{HEAD}.extern .func f(.param .b64 p);\n.visible .func f() {{ ret; }}\n"))
+        .unwrap_err();
+    assert!(e.message.contains("`f` was declared with other parameters"), "{e}");
+}
+
+/// PTX manual, Linking Directives: several modules may have one `.common` variable; the largest is it, and a definition is.
+#[test]
+fn common_variables_are_one() {
+    let small = format!("{HEAD}.common .global .align 4 .u32 x;\n.global .u64 y = x;\n");
+    let large = format!("{HEAD}.common .global .align 4 .b8 x[64];\n.global .u64 z = x;\n");
+    let defined = format!("{HEAD}.visible .global .align 4 .u32 x = 9;\n");
+    let used = format!("{HEAD}.extern .global .align 4 .u32 x;\n.global .u64 w = x;\n");
+    for (texts, bytes, value) in [
+        (vec![&small, &large], 64, 0),
+        (vec![&large, &small], 64, 0),
+        (vec![&small, &defined, &used], 4, 9),
+        (vec![&used, &defined, &small], 4, 9),
+        (vec![&used, &small, &large], 64, 0),
+    ] {
+        let d = Device::new();
+        let texts: Vec<&str> = texts.into_iter().map(String::as_str).collect();
+        let loaded = Loaded::new(&d.memory, Module::link(&texts).unwrap()).unwrap();
+        let named = |name: &str| loaded.globals().find(|g| g.name == name).map(|g| (g.addr, g.size));
+        let (x, size) = named("x").unwrap();
+        assert_eq!((size, d.get::<u32>(x, 1)), (bytes, vec![value]), "{texts:?}");
+        for place in ["y", "z", "w"].into_iter().filter_map(named) {
+            assert_eq!(d.get::<u64>(place.0, 1), [x], "{texts:?}");
+        }
+    }
+    let twice = Module::link(&[&defined, &defined]).unwrap_err();
+    assert!(twice.message.contains("`x` is defined twice"), "{twice}");
+}
+
 /// As numba calls it: the handle of the grid, and its barrier, by the names of NVIDIA's device runtime.
 #[test]
 fn the_device_runtimes_grid_barrier() {

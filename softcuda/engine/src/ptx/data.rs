@@ -13,6 +13,8 @@ pub struct Linkage {
     pub weak: bool,
     /// `.visible` or `.common`.
     pub visible: bool,
+    /// `.common`: gives way to a definition, and to a larger one of its kind.
+    pub common: bool,
 }
 
 impl Linkage {

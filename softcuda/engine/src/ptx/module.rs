@@ -8,7 +8,7 @@ use super::target::Target;
 use super::{MAX_FRAME, MAX_KERNEL_PARAMETERS};
 use crate::error::PtxError;
 use crate::ir::{Formal, Function, Program, Space, Symbol, Ty, Var};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What module scope knows while a text is read.
 pub struct Scope<'a> {
@@ -20,6 +20,10 @@ pub struct Scope<'a> {
     shared: HashMap<&'a str, Symbol>,
     /// Names of `.alias`: resolved when a call is read.
     pub aliases: HashMap<&'a str, &'a str>,
+    /// Results and parameters of functions as this text declares them: what its calls pass.
+    pub prototypes: HashMap<u32, (Vec<Formal>, Vec<Formal>)>,
+    /// `.common` variables: another text may have them too.
+    common: HashSet<u32>,
     /// Registers declared so far.
     pub registers: usize,
 }
@@ -29,6 +33,20 @@ const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
 const DEVICE_RUNTIME_PREFIX: &str = "cudaCG";
 
 /// Reads PTX text.
+fn alike(a: &[Formal], b: &[Formal]) -> bool {
+    a.iter().map(|f| (f.offset, f.size)).eq(b.iter().map(|f| (f.offset, f.size)))
+}
+
+fn same(a: &(Vec<Formal>, Vec<Formal>), b: &(Vec<Formal>, Vec<Formal>)) -> bool {
+    alike(&a.0, &b.0) && alike(&a.1, &b.1)
+}
+
+/// The shorter list, if the other one starts with it.
+fn shorter<'l>(a: &'l [Formal], b: &'l [Formal]) -> Option<&'l [Formal]> {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    alike(short, &long[..short.len()]).then_some(short)
+}
+
 #[cfg(test)]
 pub fn parse(text: &str) -> Result<Program> {
     parse_all(&[text])
@@ -43,6 +61,8 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         names: HashMap::new(),
         shared: HashMap::new(),
         aliases: HashMap::new(),
+        prototypes: HashMap::new(),
+        common: HashSet::new(),
         registers: 0,
     };
     for text in texts {
@@ -73,6 +93,7 @@ impl<'a> Scope<'a> {
         }
         self.names.clear();
         self.aliases.clear();
+        self.prototypes.clear();
         Ok(())
     }
 
@@ -186,7 +207,8 @@ impl<'a> Scope<'a> {
             let line = self.cursor.line();
             match self.cursor.dot()? {
                 "extern" => linkage.external = true,
-                "visible" | "common" => linkage.visible = true,
+                "visible" => linkage.visible = true,
+                "common" => (linkage.visible, linkage.common) = (true, true),
                 "weak" => linkage.weak = true,
                 "global" => return self.variable(Space::Global, &linkage),
                 "const" => return self.variable(Space::Const, &linkage),
@@ -205,24 +227,46 @@ impl<'a> Scope<'a> {
         for (name, symbol, line) in self.declare_variables(space, linkage)? {
             let (Symbol::Var(new) | Symbol::Shared(new)) = symbol else { continue };
             match self.declared(name, linkage) {
-                None => self.name(name, linkage, symbol),
+                None => {
+                    self.name(name, linkage, symbol);
+                    if linkage.common {
+                        self.common.insert(new);
+                    }
+                }
                 Some(Symbol::Var(old) | Symbol::Shared(old))
                     if self.program.vars[old as usize].space == space =>
                 {
-                    // An extern declaration and its definition, or a weak one twice: one of them stays.
-                    let var = self.program.vars[new as usize].clone();
-                    self.program.vars[new as usize] =
-                        Var { name: String::new(), size: 0, external: false, ..var.clone() };
-                    if self.program.vars[old as usize].external {
-                        self.program.vars[old as usize] = var;
-                    } else if !(linkage.external || linkage.weak) {
-                        return Err(PtxError::new(line, format!("`{name}` is defined twice")));
-                    }
+                    self.one_of(old, new, linkage)
+                        .map_err(|()| PtxError::new(line, format!("`{name}` is defined twice")))?;
                 }
                 Some(_) => return Err(PtxError::new(line, format!("`{name}` is defined twice"))),
             }
         }
         Ok(())
+    }
+
+    /// A variable that is declared again: of an extern declaration and its definition, a weak one and another, and several
+    /// `.common` ones, one stays, in the place of the first. Of `.common` ones it is the largest.
+    ///
+    /// # Errors
+    /// Both are definitions that do not give way.
+    fn one_of(&mut self, old: u32, new: u32, linkage: &Linkage) -> std::result::Result<(), ()> {
+        let var = self.program.vars[new as usize].clone();
+        self.program.vars[new as usize] =
+            Var { name: String::new(), size: 0, external: false, ..var.clone() };
+        let kept = &mut self.program.vars[old as usize];
+        let gives_way = linkage.external || linkage.weak || linkage.common;
+        let was_common = self.common.contains(&old);
+        if kept.external || (was_common && (!gives_way || linkage.common && var.size > kept.size)) {
+            *kept = var;
+            if linkage.common {
+                self.common.insert(old)
+            } else {
+                self.common.remove(&old)
+            };
+            return Ok(());
+        }
+        if gives_way { Ok(()) } else { Err(()) }
     }
 
     /// Reads the variables and adds them to the program, without giving them names in any scope.
@@ -281,12 +325,7 @@ impl<'a> Scope<'a> {
                 i
             }
         };
-        let old = &self.program.functions[index as usize];
-        // A call was read with what was declared, and passes just that much.
-        let same = |a: &[Formal], b: &[Formal]| {
-            a.iter().map(|f| (f.offset, f.size)).eq(b.iter().map(|f| (f.offset, f.size)))
-        };
-        if !same(&old.params, &f.params) || !same(&old.rets, &f.rets) || old.kernel != f.kernel {
+        if !self.agrees(index, &f, !self.cursor.is(b';')) {
             return Err(PtxError::new(
                 line,
                 format!("`{name}` was declared with other parameters, or as a kernel"),
@@ -295,7 +334,7 @@ impl<'a> Scope<'a> {
         if self.cursor.eat(b';') {
             return Ok(());
         }
-        if !old.external {
+        if !self.program.functions[index as usize].external {
             if linkage.weak {
                 return self.cursor.skip_braces();
             }
@@ -304,6 +343,37 @@ impl<'a> Scope<'a> {
         let f = function::body(self, f, formals)?;
         self.program.functions[index as usize] = f;
         Ok(())
+    }
+
+    /// Whether a function that was declared may be declared, or defined, like this. In one text all must be the same. Texts may
+    /// differ as far as the calling convention carries it, as with NVIDIA's linker: a function may take fewer parameters than it is
+    /// passed, and give fewer results than are read (numba declares every function with one).
+    fn agrees(&mut self, index: u32, f: &Function, defines: bool) -> bool {
+        let old = &mut self.program.functions[index as usize];
+        let new = (f.rets.clone(), f.params.clone());
+        let strict = f.kernel || self.prototypes.get(&index).is_some_and(|here| !same(here, &new));
+        let before = (old.rets.clone(), old.params.clone());
+        if old.kernel != f.kernel || (strict && !same(&before, &new)) {
+            return false;
+        }
+        let (Some(rets), Some(params)) = (shorter(&before.0, &new.0), shorter(&before.1, &new.1)) else {
+            return false;
+        };
+        let least = (rets.to_vec(), params.to_vec());
+        // What runs must be content with what every text passes.
+        let runs = match (old.external, defines) {
+            (false, _) => &before,
+            (true, true) => &new,
+            (true, false) => &least,
+        };
+        if !same(runs, &least) {
+            return false;
+        }
+        if old.external {
+            (old.rets, old.params) = least;
+        }
+        self.prototypes.insert(index, new);
+        true
     }
 
     fn function_directives(&mut self, f: &mut Function) -> Result<()> {

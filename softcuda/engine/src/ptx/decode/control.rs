@@ -110,14 +110,16 @@ pub fn call(b: &mut Body, mut m: Mods) -> Result<()> {
             if g.kernel {
                 return b.error(format!("`{name}` is a kernel, which is launched and not called"));
             }
+            let declared = b.module.prototypes.get(&f).cloned();
+            let (rets, params) = declared.unwrap_or_else(|| (g.rets.clone(), g.params.clone()));
             let callee = match builtin(name, g.external) {
-                Some(x) if !x.fits(&g.rets, &g.params) => {
+                Some(x) if !x.fits(&rets, &params) => {
                     return b.error(format!("`{name}` is declared with another prototype than CUDA's"));
                 }
                 Some(x) => Callee::Builtin(x),
                 None => Callee::Function(f),
             };
-            (callee, (g.rets.clone(), g.params.clone()))
+            (callee, (rets, params))
         }
         Some(Name::Reg(r, _)) => {
             let proto = b.module.cursor.ident()?;
