@@ -26,6 +26,8 @@ pub struct Global {
 pub struct Loaded {
     globals: Vec<Global>,
     kernels: Vec<Arc<Kernel>>,
+    /// A module may have variables and no kernel.
+    _placed: Arc<Placed>,
 }
 
 /// The memory of a module's variables.
@@ -36,6 +38,12 @@ pub(crate) struct Placed {
     pub addresses: Vec<u64>,
     pub const_base: u64,
     pub const_size: u64,
+}
+
+impl std::fmt::Debug for Placed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} allocations", self.owned.len())
+    }
 }
 
 impl Drop for Placed {
@@ -88,7 +96,7 @@ impl Loaded {
             .filter(|i| program.functions[*i as usize].kernel && !program.functions[*i as usize].external)
             .map(|i| Arc::new(Kernel::new(&program, &placed, i)))
             .collect();
-        Ok(Arc::new(Loaded { globals, kernels }))
+        Ok(Arc::new(Loaded { globals, kernels, _placed: placed }))
     }
 
     /// The variables, in the order of the text.
