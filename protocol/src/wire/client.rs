@@ -87,7 +87,7 @@ pub struct ClientLink {
     pushing: Mutex<()>,
     pushed: AtomicU64,
     flusher: OnceLock<Option<Flusher>>,
-    callbacks_taken: Mutex<u64>,
+    pub(super) callbacks_taken: Mutex<u64>,
     /// The thread that takes what comes for landings, or that there is none.
     attending: OnceLock<bool>,
     arena: Mutex<Option<ArenaMap>>,
@@ -420,12 +420,12 @@ impl ClientLink {
         result
     }
 
-    fn status_word(&self) -> u64 {
+    pub(super) fn status_word(&self) -> u64 {
         self.down.word64(down::STATUS).load(Acquire)
     }
 
     /// `Err` once the link is broken or the worker has said that it stopped.
-    fn check(&self) -> Result<(), LinkError> {
+    pub(super) fn check(&self) -> Result<(), LinkError> {
         self.state.check()?;
         match self.status_word() {
             0 => Ok(()),
@@ -505,45 +505,6 @@ impl ClientLink {
     /// The ring position below which the worker has carried out all posts. As of the last answer.
     pub fn consumed(&self) -> u64 {
         self.down.word64(down::CONSUMED).load(Acquire)
-    }
-
-    /// The next host callback that the worker asks for, if there is one.
-    pub fn next_callback(&self) -> Result<Option<u64>, LinkError> {
-        self.flush()?;
-        self.transport.look()?;
-        self.check()?;
-        self.take_callback()
-    }
-
-    /// Waits for the next host callback. Such a wait may last for ever, so the long-wait hook is not called.
-    /// One thread at a time.
-    pub fn wait_callback(&self) -> Result<u64, LinkError> {
-        loop {
-            self.flush()?;
-            self.check()?;
-            if let Some(id) = self.take_callback()? {
-                return Ok(id);
-            }
-            let taken = *self.callbacks_taken.lock().unwrap_or_else(PoisonError::into_inner);
-            let queued = self.down.word64(down::CALLBACKS_QUEUED);
-            let ready = || queued.load(Acquire) != taken || self.status_word() != 0;
-            self.transport.wait(Point::Bell, &ready, None)?;
-        }
-    }
-
-    fn take_callback(&self) -> Result<Option<u64>, LinkError> {
-        let mut taken = self.callbacks_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let queued = self.down.word64(down::CALLBACKS_QUEUED).load(Acquire);
-        if queued == *taken {
-            return Ok(None);
-        }
-        if queued.wrapping_sub(*taken) > u64::from(super::layout::CALLBACKS) {
-            return Err(self.broken_by(LinkError::protocol("more callbacks are queued than the queue holds")));
-        }
-        let id = self.down.word64(down::callback(*taken)).load(Relaxed);
-        *taken += 1;
-        self.transport.push(&[Piece::Word { offset: up::CALLBACKS_TAKEN, value: *taken }], When::Now)?;
-        Ok(Some(id))
     }
 
     /// Where bytes that nobody waits for can land; `None` where memory is shared, and where no thread can be had to read

@@ -9,6 +9,7 @@
 
 pub mod atomics;
 pub mod client;
+pub mod client_callbacks;
 pub mod client_calls;
 pub mod client_chunks;
 pub mod client_posts;
