@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::objects::lock;
-use crate::code::{Answer, NOT_READY, from_wire};
+use crate::code::{Answer, NOT_READY};
 
 /// Set in a board word that carries an error instead of a value.
 const ERROR_BIT: u64 = 1 << 63;
@@ -93,14 +93,14 @@ impl Progress {
         let mut watch = lock(&self.watch);
         if watch.word != 0 && watch.covers >= posted {
             let now = board.read(watch.word - 1)?;
-            if now & ERROR_BIT != 0 {
-                return from_wire(now as u32);
+            if now & ERROR_BIT == 0 {
+                if now < watch.value {
+                    return Err(NOT_READY);
+                }
+                self.is_done(watch.covers);
+                return Ok(());
             }
-            if now < watch.value {
-                return Err(NOT_READY);
-            }
-            self.is_done(watch.covers);
-            return Ok(());
+            // It may be of an object that was in this place before, whose watch ended late: the driver knows.
         }
         match board.ask() {
             Ok(()) => {
@@ -263,11 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn errors_on_the_board_come_out() {
+    fn after_an_error_on_the_board_the_driver_says_whose_it_is() {
         let (progress, worker) = (Progress::default(), fake());
         progress.post();
         assert_eq!(progress.query(&worker), Err(NOT_READY));
-        worker.board.set(ERROR_BIT | 700);
+        // Of the object that was in this place before: it ended while it was watched.
+        worker.board.set(ERROR_BIT | 400);
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        worker.answer.set(Err(crate::code::Code(700)));
         assert_eq!(progress.query(&worker), Err(crate::code::Code(700)));
     }
 
