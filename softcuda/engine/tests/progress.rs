@@ -367,6 +367,58 @@ fn a_grid_that_waits_for_another() {
 }
 
 /// A kernel waits for a word that the host writes to device memory, and one to registered host memory.
+/// Pairs and fours that one block writes and another one reads are never seen half old and half new, as on a card.
+#[test]
+fn pairs_are_read_as_they_were_written() {
+    let d = Device::new();
+    for (kind, registers, words) in [
+        ("v2.u64", "q8,q9", "mov.u64 q8, q10; mov.u64 q9, q10;"),
+        (
+            "v4.u32",
+            "r20,r21,r22,r23",
+            "cvt.u32.u64 r20, q10; mov.u32 r21, r20; mov.u32 r22, r20; mov.u32 r23, r20;",
+        ),
+        ("v2.u32", "r20,r21", "cvt.u32.u64 r20, q10; mov.u32 r21, r20;"),
+    ] {
+        let a = d.put(&[0u64; 4]);
+        let differ = match kind {
+            "v2.u64" => "xor.b64 q11, q8, q9; setp.ne.u64 p3, q11, 0;".to_string(),
+            "v2.u32" => "setp.ne.u32 p3, r20, r21;".to_string(),
+            _ => "xor.b32 r24, r20, r21; xor.b32 r25, r20, r22; or.b32 r24, r24, r25; xor.b32 r25, r20, r23; or.b32 r24, r24, r25; setp.ne.u32 p3, r24, 0;"
+                .to_string(),
+        };
+        let body = format!(
+            "
+    setp.ne.u32 p0, r1, 0;
+    mov.u32 r10, 0;
+    @p0 bra DONE;
+    setp.ne.u32 p1, r2, 0;
+    @p1 bra READ;
+    mov.u64 q10, 0;
+W:  add.u64 q10, q10, 1;
+    {words}
+    st.relaxed.gpu.global.{kind} [q0], {{{registers}}};
+    setp.lt.u64 p2, q10, 3000000;
+    @p2 bra W;
+    st.release.gpu.global.u32 [q0+16], 1;
+    bra DONE;
+READ:
+    ld.relaxed.gpu.global.{kind} {{{registers}}}, [q0];
+    {differ}
+    @p3 add.u32 r10, r10, 1;
+    ld.acquire.gpu.global.u32 r11, [q0+16];
+    setp.eq.u32 p4, r11, 0;
+    @p4 bra READ;
+DONE:
+    st.global.u32 [q3], r10;"
+        );
+        let torn = run(&d, &body, a, 2, 32, 0);
+        assert_eq!(torn[32], 0, "{kind}: so many reads saw two writes at once");
+        let last = d.get::<u32>(a, 2);
+        assert_eq!(last[0], 3_000_000, "{kind}");
+    }
+}
+
 #[test]
 fn a_grid_that_waits_for_the_host() {
     let d = Device::new();
