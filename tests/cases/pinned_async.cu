@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <vector>
 #include <sys/syscall.h>
 #include <unistd.h>
 static std::atomic<bool> go{false};
@@ -102,6 +103,25 @@ static void freed_under_way(cudaStream_t s, unsigned char* d) {
   CK(cudaStreamSynchronize(s));
 }
 
+// What came to pinned memory goes on to the device, without anybody having waited for it: in one stream, and in one that waits
+// for the other.
+static void there_and_back(cudaStream_t s, unsigned char* d, unsigned char* h) {
+  cudaStream_t other; cudaEvent_t e; unsigned char* back; std::vector<unsigned char> seen(N); int round = 0;
+  CK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking)); CK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming)); CK(cudaMalloc(&back, N));
+  for (size_t n : {size_t(1), size_t(48), size_t(20000), N})
+    for (bool apart : {false, true}) {
+      int value = ++round; std::memset(h, 0, N); cudaStream_t then = apart ? other : s;
+      CK(cudaMemsetAsync(d, value, n, s));
+      CK(cudaMemcpyAsync(h, d, n, cudaMemcpyDeviceToHost, s));
+      if (apart) { CK(cudaEventRecord(e, s)); CK(cudaStreamWaitEvent(other, e, 0)); }
+      CK(cudaMemcpyAsync(back, h, n, cudaMemcpyHostToDevice, then));
+      CK(cudaStreamSynchronize(then));
+      CK(cudaMemcpy(seen.data(), back, n, cudaMemcpyDeviceToHost));
+      WANT(all(seen.data(), n, value), "%zu bytes there and back, apart %d", n, apart);
+    }
+  CK(cudaFree(back)); CK(cudaStreamDestroy(other)); CK(cudaEventDestroy(e));
+}
+
 int main() {
   cudaStream_t s; unsigned char *d, *h; const size_t most = 24 * 8 * 20011 > N ? 24 * 8 * 20011 : N;
   CK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)); CK(cudaMalloc(&d, N)); CK(cudaMallocHost(&h, most));
@@ -110,12 +130,14 @@ int main() {
   bool posted = !off || (!std::strstr(off, "landings") && !std::strstr(off, "host_arena"));
   if (posted) behind_a_host_function(s, d, h);
   sizes(s, d, h);
+  there_and_back(s, d, h);
   rows(s, d, h);
   many(h);
   if (posted) freed_under_way(s, d);
   CK(cudaFreeHost(h));
   h = (unsigned char*)std::malloc(most); CK(cudaHostRegister(h, most, 0));
   sizes(s, d, h);
+  there_and_back(s, d, h);
   rows(s, d, h);
   many(h);
   CK(cudaHostUnregister(h)); std::free(h);

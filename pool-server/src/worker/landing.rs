@@ -194,6 +194,8 @@ impl Landing {
     ) -> Result<(), Fail> {
         let copied = self.enqueue(session, (home, native), life, (landing, source, length));
         if copied.is_err() {
+            // What is under way may still use the stream's buffers: the next copy gets others.
+            self.forget_stream(home, native);
             // What of it comes all the same goes nowhere.
             session.link.land_over(landing)?;
         }
@@ -230,10 +232,9 @@ impl Landing {
             // SAFETY: the trampoline takes the order back, and the driver calls it at most once for this launch.
             let code = unsafe { hand.cuLaunchHostFunc(stream.1, trampoline, order.cast()) };
             if code != Code::SUCCESS {
-                // The copy into the buffer may be under way: its set stays until the stream has come past it.
-                let _ = hand.cuStreamSynchronize(stream.1);
-                // SAFETY: the driver has refused, so the trampoline is never called with it.
-                drop(unsafe { Box::from_raw(order) });
+                // The copy into the buffer may be under way, and nothing tells when it is over (to wait for it could last for
+                // ever: this is the thread that hears of host functions). So the order, which the driver has refused, and with
+                // it the buffers stay until the session ends.
                 return code.ok();
             }
         }
@@ -254,6 +255,14 @@ impl Landing {
             length if length / PIECES_MAX <= PIECE => (PIECE, DEPTH),
             length => (whole(length.div_ceil(PIECES_MAX))?, DEPTH - 1),
         };
+        if length > PIECE * PIECES_MAX {
+            // Buffers in proportion to the copy: not for more than the device can hold.
+            let (mut free, mut total) = (0, 0);
+            session.driver.hand.cuMemGetInfo_v2(&mut free, &mut total).ok()?;
+            if length > total {
+                return Err(Code::INVALID_VALUE.into());
+            }
+        }
         let mut streams = self.streams();
         if let Some(set) = streams.get(&stream).and_then(Weak::upgrade)
             && set.piece >= piece
@@ -277,10 +286,6 @@ impl Landing {
         let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |memory: &Memory| memory.locked.as_ref().is_none_or(|life| life.check().is_ok());
         unused.retain(usable);
-        let fitting = (0..unused.len()).filter(|at| unused[*at].layout.size() >= bytes);
-        if let Some(at) = fitting.min_by_key(|at| unused[*at].layout.size()) {
-            return Ok(unused.swap_remove(at));
-        }
         let mut kept: usize = unused.iter().map(|memory| memory.layout.size()).sum();
         let mut surplus = Vec::new();
         while kept > KEPT_MAX {
@@ -289,10 +294,15 @@ impl Landing {
             kept -= memory.layout.size();
             surplus.push(memory);
         }
+        let fitting = (0..unused.len()).filter(|at| unused[*at].layout.size() >= bytes);
+        let fitting = fitting.min_by_key(|at| unused[*at].layout.size()).map(|at| unused.swap_remove(at));
         // A host function that ends meanwhile wants to put its buffers there.
         drop(unused);
         surplus.into_iter().for_each(|memory| memory.give_up(session));
-        Memory::new(session, bytes, life())
+        match fitting {
+            Some(memory) => Ok(memory),
+            None => Memory::new(session, bytes, life()),
+        }
     }
 
     /// The way to the thread that sends; without one the streams' host functions send themselves.

@@ -425,7 +425,7 @@ impl Transport for Tcp {
 
     fn attend(&self) {
         let Some(landings) = &self.landings else { return };
-        while landings.wait_for_one() {
+        while landings.wait_for_overdue() {
             // Not with the baton: whoever waits for an answer shall read it without a hop from thread to thread.
             self.poll(PollFlags::IN, None);
             let mut baton = lock(&self.baton);

@@ -12,11 +12,15 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::memory::Outside;
 
-/// No landing has this number.
-const NONE: u64 = 0;
+/// So long the bytes of a landing are left to those who wait for an answer and read what comes before it: mostly the
+/// program waits for its copy at once, and a second thread that wakes for it costs more than the copy.
+const GRACE: Duration = Duration::from_micros(200);
+/// After so many times [`GRACE`] without a landing its thread sleeps until it is woken, which costs whoever opens one.
+const LINGER: u32 = 20;
 
 /// Where bytes may land.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +40,8 @@ impl Landing {
 #[derive(Debug, Default)]
 pub struct Landings {
     open: Mutex<Open>,
-    /// The landing into which bytes are being put.
-    used: AtomicU64,
+    /// How often the reader has begun or ended to put bytes into a landing: odd while it does.
+    turns: AtomicU64,
     changed: Condvar,
 }
 
@@ -45,6 +49,8 @@ pub struct Landings {
 struct Open {
     by_number: HashMap<u64, Landing>,
     last: u64,
+    /// The thread that looks for landings must be woken for the next one.
+    asleep: bool,
     /// The link is broken; nobody needs to read any more.
     ended: bool,
 }
@@ -63,12 +69,15 @@ impl Landings {
         open.last += 1;
         let number = open.last;
         open.by_number.insert(number, Landing { address, len, context });
+        let asleep = open.asleep;
         drop(open);
-        self.changed.notify_all();
+        if asleep {
+            self.changed.notify_all();
+        }
         number
     }
 
-    /// The landing has all its bytes, or will never get them.
+    /// The landing has all its bytes, or will never get them. Only from the one thread that reads.
     pub fn over(&self, number: u64) {
         self.lock().by_number.remove(&number);
     }
@@ -83,12 +92,12 @@ impl Landings {
             return None;
         }
         // Said under the lock: whoever takes the landing off the table afterwards sees it.
-        self.used.store(number, SeqCst);
+        self.turns.fetch_add(1, SeqCst);
         drop(open);
         // SAFETY: `open`'s caller has promised the bytes until the landing is over, which only this thread says, or
-        // revoked, which waits for `used`.
+        // revoked, which waits for the end of this turn.
         let result = receive(unsafe { Outside::new(landing.address + at, len) });
-        self.used.store(NONE, SeqCst);
+        self.turns.fetch_add(1, SeqCst);
         Some(result)
     }
 
@@ -113,12 +122,23 @@ impl Landings {
     }
 
     fn close(&self, which: impl Fn(&Landing) -> bool) {
-        let closed: Vec<u64> =
-            self.lock().by_number.extract_if(|_, landing| which(landing)).map(|(n, _)| n).collect();
-        // Bytes that are on their way into one of them are few, and have come.
-        while closed.contains(&self.used.load(SeqCst)) {
+        self.lock().by_number.retain(|_, landing| !which(landing));
+        self.end_of_turn();
+    }
+
+    /// Waits until the reader has left what it is in, which may be a landing that was closed meanwhile (by another thread as
+    /// well). At most as long as the reader waits for the rest of a frame.
+    fn end_of_turn(&self) {
+        let turn = self.turns.load(SeqCst);
+        while turn % 2 == 1 && self.turns.load(SeqCst) == turn {
             std::thread::yield_now();
         }
+    }
+
+    /// Closes one landing, whose copy was not posted after all.
+    pub fn cancel(&self, number: u64) {
+        self.lock().by_number.remove(&number);
+        self.end_of_turn();
     }
 
     /// Whether none is open.
@@ -126,13 +146,28 @@ impl Landings {
         self.lock().by_number.is_empty()
     }
 
-    /// Waits until some landing is open; false when the link is broken.
-    pub(crate) fn wait_for_one(&self) -> bool {
+    /// Waits until a landing has been open for [`GRACE`]: nobody who waits for an answer has read its bytes on the way.
+    /// False when the link is broken. For one thread.
+    pub(crate) fn wait_for_overdue(&self) -> bool {
+        let (mut seen, mut quiet) = (0, 0);
         let mut open = self.lock();
-        while open.by_number.is_empty() && !open.ended {
-            open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
+        while !open.ended {
+            if open.by_number.keys().any(|number| *number <= seen) {
+                return true;
+            }
+            quiet = if open.by_number.is_empty() && open.last == seen { quiet + 1 } else { 0 };
+            seen = open.last;
+            open = if quiet > LINGER {
+                quiet = 0;
+                open.asleep = true;
+                let mut woken = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
+                woken.asleep = false;
+                woken
+            } else {
+                self.changed.wait_timeout(open, GRACE).unwrap_or_else(PoisonError::into_inner).0
+            };
         }
-        !open.ended
+        false
     }
 
     /// The link is broken.
@@ -145,6 +180,7 @@ impl Landings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     fn place(landings: &Landings, number: u64, at: u64, len: usize) -> Option<usize> {
         landings.with(number, at, len, |outside| outside.address())
@@ -174,19 +210,22 @@ mod tests {
     fn nothing_is_written_after_a_revocation() {
         let landings = Landings::default();
         for round in 1..=2000usize {
+            let (written, gone) = (AtomicBool::new(false), AtomicBool::new(false));
             // SAFETY: the address is only looked at.
             let number = unsafe { landings.open(round * 4096, 4096, 1) };
             std::thread::scope(|scope| {
-                let reader = scope.spawn(|| {
-                    landings.with(number, 0, 16, |outside| {
-                        std::hint::black_box(outside.address());
-                        landings.used.load(SeqCst)
+                scope.spawn(|| {
+                    landings.with(number, 0, 16, |_| {
+                        std::thread::yield_now();
+                        written.store(gone.load(SeqCst), SeqCst);
                     })
                 });
+                // Two that close it: the second finds nothing in the table and must wait all the same.
+                scope.spawn(|| landings.revoke_context(1));
                 landings.revoke((round * 4096) as u64, 1);
-                assert_ne!(landings.used.load(SeqCst), number, "still in use after it was revoked");
-                assert!(reader.join().unwrap().is_none_or(|used| used == number));
+                gone.store(true, SeqCst);
             });
+            assert!(!written.load(SeqCst), "written after it was revoked");
         }
     }
 
@@ -194,9 +233,25 @@ mod tests {
     fn who_waits_for_a_landing_wakes_at_the_end_too() {
         let landings = Landings::default();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| landings.wait_for_one());
+            let waiter = scope.spawn(|| landings.wait_for_overdue());
             landings.end();
             assert!(!waiter.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_landing_that_stays_open_is_told_of_also_to_a_thread_that_sleeps() {
+        let landings = Landings::default();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| landings.wait_for_overdue());
+            while !landings.lock().asleep {
+                std::thread::yield_now();
+            }
+            // SAFETY: nothing is written in this test.
+            let first = unsafe { landings.open(4096, 1, 1) };
+            assert!(waiter.join().unwrap());
+            landings.over(first);
+        });
+        assert!(landings.none());
     }
 }

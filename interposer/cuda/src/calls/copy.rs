@@ -111,7 +111,7 @@ fn is_pinned(cx: Cx, address: u64) -> bool {
 fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamArg) -> Answer {
     // Bytes of pinned memory count as they are when the stream comes to the copy. What can still change them is a copy to
     // them that has been posted, or a host function before this copy; pageable memory is read during the call in any case.
-    super::landing::settle(cx, source, len);
+    super::landing::wait(cx, source, len);
     if cx.session.callbacks.are_under_way() && is_pinned(cx, source) {
         send::stream_synchronize(cx, stream.quiet())?;
     }

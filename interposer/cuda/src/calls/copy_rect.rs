@@ -15,7 +15,7 @@ const GAP_FACTOR: usize = 2;
 /// And if together they are not more than this.
 const SPAN_MAX: usize = 4 << 20;
 
-/// With more rows a copy to pinned memory waits for its bytes: each row takes two places in the driver's queue.
+/// A copy to pinned memory that is made of more linear ones waits for its bytes: each takes two places in the driver's queue.
 const LANDINGS_MAX: usize = 64;
 
 /// One side of a plane (half of CUDA_MEMCPY2D, in its layout).
@@ -148,15 +148,25 @@ impl Plane {
         }
     }
 
-    fn carry_out(&self, cx: Cx, stream: StreamArg, sync: bool) -> Answer {
+    /// Linear copies that it is made of.
+    fn pieces(&self) -> usize {
+        if self.is_linear() { 1 } else { self.height }
+    }
+
+    fn is_linear(&self) -> bool {
+        self.to.pitch == self.width && self.from.pitch == self.width
+    }
+
+    /// `lands`: the bytes of the copy may come after this call.
+    fn carry_out(&self, cx: Cx, stream: StreamArg, lands: bool) -> Answer {
         let Plane { to, from, width, height } = *self;
         let one = |copy| {
-            if !sync && landing::post(cx, copy, stream)? { Ok(()) } else { carry_out(cx, copy, stream) }
+            if lands && landing::post(cx, copy, stream)? { Ok(()) } else { carry_out(cx, copy, stream) }
         };
-        if to.pitch == width && from.pitch == width {
+        if self.is_linear() {
             return one(Copy { len: width * height, ..self.row(0) });
         }
-        if !sync && height <= LANDINGS_MAX && landing::fits(cx, to.start, plane(to.pitch, width, height)) {
+        if lands && landing::fits(cx, to.start, plane(to.pitch, width, height)) {
             return (0..height).try_for_each(|at| one(self.row(at)));
         }
         let shared = || cx.session.pinned.is_shared(to.start, plane(to.pitch, width, height) as u64);
@@ -202,7 +212,7 @@ fn copy_2d(cx: Cx, copy: Ptr<Copy2d>, stream: StreamArg, sync: bool) -> Answer {
     let to = copy.destination.rows(cx, width, height)?;
     let plane = Plane { to, from: copy.source.rows(cx, width, height)?, width, height };
     plane.check(cx)?;
-    plane.carry_out(cx, stream, sync)?;
+    plane.carry_out(cx, stream, !sync && plane.pieces() <= LANDINGS_MAX)?;
     plane.settle(cx, stream, sync)
 }
 
@@ -219,7 +229,8 @@ fn copy_3d(cx: Cx, copy: Ptr<Copy3d>, stream: StreamArg, sync: bool) -> Answer {
     };
     // All is checked before anything is copied.
     (0..copy.depth).try_for_each(|z| planes(z)?.check(cx))?;
-    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream, sync))?;
+    let lands = !sync && planes(0)?.pieces().saturating_mul(copy.depth) <= LANDINGS_MAX;
+    (0..copy.depth).try_for_each(|z| planes(z)?.carry_out(cx, stream, lands))?;
     planes(0)?.settle(cx, stream, sync)
 }
 

@@ -29,18 +29,26 @@ pub fn post(cx: Cx, copy: Copy, stream: StreamArg) -> Answer<bool> {
     }
     let Some(landings) = landings(cx) else { return Ok(false) };
     let number = host::open_landing(landings, destination, len, cx.context);
-    send::copy_to_landing(cx, number, source, len as u64, stream).inspect_err(|_| landings.over(number))?;
+    send::copy_to_landing(cx, number, source, len as u64, stream).inspect_err(|_| landings.cancel(number))?;
     Ok(true)
 }
 
-/// Pinned memory is about to end: as a driver does, waits for the copies to it that are under way.
-pub fn settle(cx: Cx, base: u64, bytes: usize) {
-    let Some(landings) = cx.session.link.landings().filter(|landings| !landings.none()) else { return };
+/// Waits for the copies to pinned memory that are under way.
+pub fn wait(cx: Cx, base: u64, bytes: usize) {
+    let Some(landings) = cx.session.link.landings() else { return };
     for context in landings.contexts(base, bytes) {
         // Where the work has failed, nothing more comes; that is told elsewhere.
         let _ = cuCtxSynchronize(cx.within(context));
     }
-    landings.revoke(base, bytes);
+}
+
+/// Pinned memory is about to end: as a driver does, waits for the copies to it that are under way. Nothing is written there
+/// afterwards.
+pub fn settle(cx: Cx, base: u64, bytes: usize) {
+    wait(cx, base, bytes);
+    if let Some(landings) = cx.session.link.landings() {
+        landings.revoke(base, bytes);
+    }
 }
 
 /// A context is gone, with the work in it.

@@ -58,7 +58,9 @@ pub fn cuMemFreeHost(cx: Cx, memory: Ptr<c_void>) -> Answer {
     if memory.is_null() {
         return Ok(());
     }
-    if let Some(range) = cx.session.pinned.find(memory.addr()).filter(|range| !range.registered) {
+    if let Some(range) =
+        cx.session.pinned.find(memory.addr()).filter(|range| !range.registered && range.base == memory.addr())
+    {
         landing::settle(cx, range.base, range.size);
     }
     let range = cx.session.pinned.free(memory.addr())?;
@@ -100,7 +102,9 @@ pub fn cuMemHostRegister_v2(cx: Cx, memory: Ptr<c_void>, bytes: usize, flags: u3
 
 pub fn cuMemHostUnregister(cx: Cx, memory: Ptr<c_void>) -> Answer {
     cx.current()?;
-    if let Some(range) = cx.session.pinned.find(memory.addr()).filter(|range| range.registered) {
+    if let Some(range) =
+        cx.session.pinned.find(memory.addr()).filter(|range| range.registered && range.base == memory.addr())
+    {
         landing::settle(cx, range.base, range.size);
     }
     cx.session.pinned.unregister(memory.addr())

@@ -7,7 +7,7 @@ mod start;
 mod watch;
 
 use std::hint::cold_path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -57,8 +57,8 @@ static LIVE: Known<Session> = Known::none();
 
 /// The process is from now on something else than one with a live session. Async-signal-safe.
 fn leave_for(phase: Phase) {
+    PHASE.store(phase as u8, SeqCst);
     LIVE.clear();
-    PHASE.store(phase as u8, Release);
 }
 
 /// Everything that belongs to the session.
@@ -151,8 +151,12 @@ pub fn init() -> Answer {
 /// Makes the session the process's one. Only under `init`'s lock.
 fn establish(session: Session) -> &'static Session {
     let session = SESSION.get_or_init(|| session);
-    PHASE.store(Phase::Live as u8, Release);
+    PHASE.store(Phase::Live as u8, SeqCst);
     LIVE.set(session);
+    // Whoever ended it in between has found nothing to clear.
+    if PHASE.load(SeqCst) != Phase::Live as u8 {
+        LIVE.clear();
+    }
     session
 }
 

@@ -1,7 +1,7 @@
 //! The objects behind handles. All fields can be read and written by any thread at any time ([`super::table`]).
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -145,14 +145,14 @@ impl<T> Known<T> {
 
     /// Points at nothing from now on. Async-signal-safe.
     pub fn clear(&self) {
-        self.0.store(std::ptr::null_mut(), Release);
+        self.0.store(std::ptr::null_mut(), SeqCst);
     }
 }
 
 impl<T: Sync> Known<T> {
     /// Sets it. Whoever sees it later sees what it points at as it was now.
     pub fn set(&self, known: &'static T) {
-        self.0.store(std::ptr::from_ref(known).cast_mut(), Release);
+        self.0.store(std::ptr::from_ref(known).cast_mut(), SeqCst);
     }
 
     /// What it points at, if it was ever set.
