@@ -167,9 +167,10 @@ pub fn of_context(context: usize) -> Option<Arc<Green>> {
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 pub fn destroy(handle: usize) -> Result {
     let green = TABLES.greens.remove(handle).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    TABLES.contexts.remove(green.context);
-    // A reset of the primary context has taken all that was retained.
-    let _ = green.device.primary.release();
+    // A reset of the primary context has taken all that was retained; what is there now is somebody else's.
+    if TABLES.contexts.remove(green.context).is_some_and(|context| !context.is_gone()) {
+        green.device.primary.release()?;
+    }
     Ok(())
 }
 

@@ -28,7 +28,8 @@ static ALLOCATED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new()
 static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 /// Takes from kernels what the program has unmapped without saying so: they would bring the process down. A card keeps such
-/// pages; here their access is 700. Called before each kernel; what is unmapped while one runs is not seen.
+/// pages; here their access is 700. Called before each kernel. Not seen are memory that is unmapped while one runs, that is mapped
+/// anew at the same place before the next one, and that is protected (`PROT_NONE`).
 pub fn forget_what_is_gone() {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     registered.retain(|address, bytes| {

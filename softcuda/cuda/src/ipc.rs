@@ -78,25 +78,32 @@ pub fn export(address: u64) -> Result<Handle> {
 }
 
 /// A handle of an allocation, which is of a pool unless that is 0. The first time the bytes move: work that was given before
-/// is waited for, and what other threads give meanwhile comes before or after.
+/// is waited for, and what other threads give this device meanwhile comes before or after. What kernels of another device, launched
+/// meanwhile, write there as a peer may be lost.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
+/// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if it was freed meanwhile.
 pub(crate) fn share(allocation: &Allocation, pool: u64) -> Result<Handle> {
     let known =
         |table: &Option<HashMap<u64, (Handle, OwnedFd)>>| Some(table.as_ref()?.get(&allocation.id)?.0);
     if let Some(handle) = known(&EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)) {
         return Ok(handle);
     }
-    // Without the lock: what is waited for may free memory.
+    // Without the lock: what both of them wait for may free memory.
     driver::wait_for_all();
+    let device = &allocation.device;
+    let shared =
+        device.memory.share(allocation.base, &label(device)).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(handle) = known(&exported) {
         return Ok(handle);
     }
-    let device = &allocation.device;
-    let shared =
-        device.memory.share(allocation.base, &label(device)).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    // What was freed meanwhile has left the table before it is forgotten, which waits for the lock.
+    TABLES
+        .allocations
+        .find(allocation.base)
+        .filter(|a| a.id == allocation.id)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let handle = Handle {
         mark: MARK,
         process: std::process::id(),

@@ -145,6 +145,26 @@ fn a_green_context_is_the_primary_one_with_less() {
     ok!(cuDevicePrimaryCtxRelease_v2(0));
 }
 
+/// A reset of the primary context has taken what the green context retained: its end takes nothing of those who came later.
+#[test]
+fn a_green_context_of_before_a_reset_ends_alone() {
+    // The other tests' primary context is not to be reset.
+    in_child("a_green_context_of_before_a_reset_ends_alone", &[], std::process::Stdio::null(), ends_alone);
+}
+
+fn ends_alone() {
+    ok!(cuInit(0));
+    let green = green(describe(&[whole()]));
+    ok!(cuDevicePrimaryCtxReset_v2(0));
+    let mut later = 0;
+    ok!(cuDevicePrimaryCtxRetain(&mut later, 0));
+    ok!(cuGreenCtxDestroy(green));
+    let (mut flags, mut active) = (0, 0);
+    ok!(cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
+    assert_eq!(active, 1, "the context that was retained after the reset");
+    ok!(cuDevicePrimaryCtxRelease_v2(0));
+}
+
 #[test]
 fn an_event_of_a_context_is_for_all_its_streams() {
     let context = context();

@@ -43,6 +43,22 @@ fn what_is_visible_is_defined_once() {
     assert_eq!(e.line, 8, "of the second text");
     let alone = Module::parse(&one).unwrap();
     assert_eq!(alone.undefined().as_deref(), Some("g"));
+    // A weak definition gives way to a strong one, whichever comes first.
+    let weak = format!(
+        "{HEAD}.weak .global .u32 v = 1;\n.weak .func (.param .b32 r) f() {{ st.param.b32 [r], 1; ret; }}\n"
+    );
+    let strong = format!(
+        "{HEAD}.visible .global .u32 v = 5;\n.visible .func (.param .b32 r) f() {{ st.param.b32 [r], 5; ret; }}\n\
+         .visible .entry k(.param .u64 p) {{ .reg .b64 q; .reg .b32 a, b; .param .b32 s; ld.param.u64 q, [p]; call (s), f; ld.param.b32 a, [s];\n\
+         ld.global.u32 b, [v]; st.global.u32 [q], a; st.global.u32 [q+4], b; ret; }}\n"
+    );
+    for texts in [[&weak, &strong], [&strong, &weak]] {
+        let d = Device::new();
+        let loaded = Loaded::new(&d.memory, Module::link(&texts.map(|t| t.as_str())).unwrap()).unwrap();
+        let out = d.put(&[0u32; 2]);
+        d.run(&loaded.kernels()[0], [1, 1, 1], [1, 1, 1], &[Arg::U64(out)]).unwrap();
+        assert_eq!(d.get::<u32>(out, 2), [5, 5]);
+    }
     // An extern variable is the other text's; a weak one gives way.
     let uses = format!("{HEAD}.extern .global .u32 x;\n.global .u64 y = x;\n.weak .global .u32 w = 1;\n");
     let has = format!("{HEAD}.visible .global .u32 x = 5;\n.weak .global .u32 w = 2;\n.global .u64 y = w;\n");

@@ -29,20 +29,27 @@ pub fn texts(object: &[u8], device: u32) -> Result<Texts> {
             let length = fatbin::length(&read).and_then(|n| usize::try_from(n).ok()).filter(|n| *n >= 16);
             let length = length.filter(|n| *n <= rest.len()).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
             all.extend(fatbin::texts(&rest[..length], device)?);
+            bounded(&all)?;
             rest = &rest[length.next_multiple_of(8).min(rest.len())..];
         }
     }
     if all.is_empty() { Err(CUDA_ERROR_NO_BINARY_FOR_GPU) } else { Ok(all) }
 }
 
-/// The texts of each member of an archive that has device code for a device; the others are passed over, as a linker
-/// takes from an archive only what it needs.
+/// `CUDA_ERROR_INVALID_IMAGE` where compressed texts, each of which has a bound, are too long together.
+fn bounded<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result {
+    let length: usize = texts.into_iter().map(String::len).sum();
+    if length as u64 <= super::decompress::LARGEST { Ok(()) } else { Err(CUDA_ERROR_INVALID_IMAGE) }
+}
+
+/// The texts of each member of an archive that has device code for a device; the others are passed over. All
+/// are taken, also those that nothing needs.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_IMAGE` for what is no archive.
 pub fn texts_of_archive(archive: &[u8], device: u32) -> Result<Vec<Texts>> {
     let mut rest = archive.strip_prefix(ARCHIVE).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
-    let mut all = Vec::new();
+    let mut all: Vec<Texts> = Vec::new();
     while !rest.is_empty() {
         // Name (16), date (12), owner (6), group (6), mode (8), size in decimal (10), an end mark (2).
         let header = rest.get(..60).filter(|h| h.ends_with(b"`\n")).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
@@ -50,6 +57,7 @@ pub fn texts_of_archive(archive: &[u8], device: u32) -> Result<Vec<Texts>> {
         let end = size.and_then(|n| n.checked_add(60)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
         let member = rest.get(60..end).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
         all.extend(texts(member, device).ok());
+        bounded(all.iter().flatten())?;
         rest = &rest[end.next_multiple_of(2).min(rest.len())..];
     }
     Ok(all)

@@ -237,7 +237,7 @@ impl Pool {
                     if s.over() {
                         return;
                     }
-                    if s.next == s.total || s.running >= grid.max_resident {
+                    if s.next == s.total || !grid.has_room(&s) {
                         // Others run what is left; one of them may park it.
                         let wait = Duration::from_micros(200);
                         drop(grid.finished.wait_timeout(s, wait).unwrap_or_else(PoisonError::into_inner));

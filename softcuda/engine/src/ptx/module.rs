@@ -24,6 +24,9 @@ pub struct Scope<'a> {
     pub prototypes: HashMap<u32, (Vec<Formal>, Vec<Formal>)>,
     /// `.common` variables: another text may have them too.
     common: HashSet<u32>,
+    /// `.weak` variables and functions that are defined: another text may define them otherwise.
+    weak_variables: HashSet<u32>,
+    weak_functions: HashSet<u32>,
     /// Registers declared so far.
     pub registers: usize,
 }
@@ -32,7 +35,7 @@ pub struct Scope<'a> {
 const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
 const DEVICE_RUNTIME_PREFIX: &str = "cudaCG";
 
-/// Reads PTX text.
+/// Whether two lists of parameters lie in memory alike.
 fn alike(a: &[Formal], b: &[Formal]) -> bool {
     a.iter().map(|f| (f.offset, f.size)).eq(b.iter().map(|f| (f.offset, f.size)))
 }
@@ -63,6 +66,8 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         aliases: HashMap::new(),
         prototypes: HashMap::new(),
         common: HashSet::new(),
+        weak_variables: HashSet::new(),
+        weak_functions: HashSet::new(),
         registers: 0,
     };
     for text in texts {
@@ -70,8 +75,9 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         s.text(text)?;
     }
     if s.program.functions.iter().any(|f| f.external && f.name.starts_with(DEVICE_RUNTIME_PREFIX)) {
+        let targets = s.program.targets.len();
         s.text(DEVICE_RUNTIME)?;
-        s.program.targets.truncate(texts.len());
+        s.program.targets.truncate(targets);
     }
     s.program.digest = *digest.finalize().as_bytes();
     Ok(s.program)
@@ -229,9 +235,7 @@ impl<'a> Scope<'a> {
             match self.declared(name, linkage) {
                 None => {
                     self.name(name, linkage, symbol);
-                    if linkage.common {
-                        self.common.insert(new);
-                    }
+                    self.note(new, linkage);
                 }
                 Some(Symbol::Var(old) | Symbol::Shared(old))
                     if self.program.vars[old as usize].space == space =>
@@ -257,16 +261,24 @@ impl<'a> Scope<'a> {
         let kept = &mut self.program.vars[old as usize];
         let gives_way = linkage.external || linkage.weak || linkage.common;
         let was_common = self.common.contains(&old);
-        if kept.external || (was_common && (!gives_way || linkage.common && var.size > kept.size)) {
+        let weaker = was_common || self.weak_variables.contains(&old);
+        if kept.external || (weaker && !gives_way) || (was_common && linkage.common && var.size > kept.size) {
             *kept = var;
-            if linkage.common {
-                self.common.insert(old)
-            } else {
-                self.common.remove(&old)
-            };
+            self.note(old, linkage);
             return Ok(());
         }
         if gives_way { Ok(()) } else { Err(()) }
+    }
+
+    /// Keeps what kind of definition a variable has now.
+    fn note(&mut self, var: u32, linkage: &Linkage) {
+        for (set, is) in [(&mut self.common, linkage.common), (&mut self.weak_variables, linkage.weak)] {
+            if is {
+                set.insert(var);
+            } else {
+                set.remove(&var);
+            }
+        }
     }
 
     /// Reads the variables and adds them to the program, without giving them names in any scope.
@@ -338,7 +350,11 @@ impl<'a> Scope<'a> {
             if linkage.weak {
                 return self.cursor.skip_braces();
             }
-            return Err(PtxError::new(line, format!("`{name}` is defined twice")));
+            if !self.weak_functions.remove(&index) {
+                return Err(PtxError::new(line, format!("`{name}` is defined twice")));
+            }
+        } else if linkage.weak {
+            self.weak_functions.insert(index);
         }
         let f = function::body(self, f, formals)?;
         self.program.functions[index as usize] = f;

@@ -4,6 +4,8 @@ use crate::memory::Memory;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+/// What an allocation takes of the heap at least, and is a multiple of: as much as it takes of the device's memory.
+const GRAIN: u64 = 256;
 /// The limit until a program sets one.
 const LIMIT: u64 = 8 << 20;
 
@@ -36,6 +38,7 @@ impl DeviceHeap {
     /// An address that is a multiple of 16, or 0.
     pub fn take(&self, memory: &Memory, bytes: u64) -> u64 {
         let mut state = self.lock();
+        let Some(bytes) = bytes.max(1).checked_next_multiple_of(GRAIN) else { return 0 };
         let Some(used) = state.used.checked_add(bytes).filter(|used| *used <= state.limit) else { return 0 };
         let Ok(addr) = memory.alloc(bytes, 16) else { return 0 };
         state.used = used;

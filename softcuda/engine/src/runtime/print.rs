@@ -17,15 +17,17 @@ const MAX_STRING: usize = 64 << 10;
 /// (CUDA C++ Programming Guide, "Limitations" of formatted output).
 pub struct Output(Mutex<Fifo>);
 
+#[derive(Default)]
 struct Fifo {
-    texts: VecDeque<Vec<u8>>,
-    bytes: usize,
+    text: VecDeque<u8>,
+    /// Bytes of each call's text; none is empty, so that they have a bound as well.
+    lengths: VecDeque<u32>,
     limit: usize,
 }
 
 impl Default for Output {
     fn default() -> Self {
-        Output(Mutex::new(Fifo { texts: VecDeque::new(), bytes: 0, limit: LIMIT }))
+        Output(Mutex::new(Fifo { limit: LIMIT, ..Fifo::default() }))
     }
 }
 
@@ -34,18 +36,19 @@ impl Output {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn push(&self, text: Vec<u8>) {
+    fn push(&self, text: &[u8]) {
+        let Ok(length @ 1..) = u32::try_from(text.len()) else { return };
         let mut fifo = self.lock();
-        fifo.bytes += text.len();
-        fifo.texts.push_back(text);
+        fifo.text.extend(text);
+        fifo.lengths.push_back(length);
         fifo.shrink();
     }
 
     /// Takes everything.
     pub fn take(&self) -> Vec<u8> {
         let mut fifo = self.lock();
-        fifo.bytes = 0;
-        std::mem::take(&mut fifo.texts).into_iter().flatten().collect()
+        fifo.lengths.clear();
+        std::mem::take(&mut fifo.text).into()
     }
 
     /// Keeps so many bytes from now on.
@@ -58,9 +61,9 @@ impl Output {
 
 impl Fifo {
     fn shrink(&mut self) {
-        while self.bytes > self.limit {
-            let Some(oldest) = self.texts.pop_front() else { break };
-            self.bytes -= oldest.len();
+        while self.text.len() > self.limit {
+            let Some(oldest) = self.lengths.pop_front() else { break };
+            self.text.drain(..oldest as usize);
         }
     }
 }
@@ -95,7 +98,7 @@ pub unsafe extern "C" fn vprintf(t: *mut Thread, args: *const u64, ret: *mut i32
             let grid = grid_of(t);
             string(&grid.memory, format).map(|f| {
                 let (text, count) = print(&grid.memory, &f, list);
-                grid.output.push(text);
+                grid.output.push(&text);
                 count
             })
         };
@@ -288,7 +291,7 @@ pub unsafe extern "C" fn assert_fail(t: *mut Thread, args: *const u8, _ret: *mut
             let all = format!(
                 "{file}:{source_line}: {function}: block: [{x},{y},{z}], thread: [{i},{j},{k}] Assertion `{message}` failed.\n"
             );
-            grid.output.push(all.into_bytes());
+            grid.output.push(all.as_bytes());
         }
         fail(t, FaultKind::Assert, line, "device-side assertion failed".to_string())
     }

@@ -29,7 +29,7 @@ pub struct Stop {
     body: Vec<BlockId>,
 }
 
-/// Puts a block on the way back of each loop that is neither in another one nor has one inside.
+/// Puts a block on the way back of each loop that stores to memory which others see, and is neither in another one nor has one inside.
 pub fn cut(f: &mut Function, leave: &mut Vec<bool>) -> Vec<Stop> {
     let all = loops(f);
     let alone = |l: &&Loop| {
