@@ -38,3 +38,30 @@ fn loading_and_initialising_start_nothing_and_a_child_is_told() {
     assert_eq!(status, 0, "the child's calls were not refused");
     drop(context);
 }
+
+/// What the process does with each signal: the handler's address, or zero and one.
+fn handlers() -> Vec<usize> {
+    (1..=64)
+        .map(|signal| {
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            // The two that the C library keeps for itself (32 and 33) are refused and stay zero.
+            unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+            action.sa_sigaction
+        })
+        .collect()
+}
+
+/// A kernel's wild access is found by its check, so the driver needs no signal, and a program's own handlers stay in place.
+#[test]
+fn signals_stay_the_programs() {
+    extern "C" fn of_the_program(_: i32) {}
+    unsafe { libc::signal(libc::SIGBUS, of_the_program as *const () as usize) };
+    let before = handlers();
+    assert_eq!(before[libc::SIGBUS as usize - 1], of_the_program as *const () as usize);
+
+    let _context = context();
+    let wild = function(module(include_str!("api/kernels.ptx")), "wild");
+    assert_eq!(launch(wild, 1, 32, 0, &[0x1000]), CUDA_SUCCESS);
+    assert_eq!(cu!(cuCtxSynchronize()), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_eq!(handlers(), before);
+}
