@@ -57,7 +57,7 @@
 //! over the lanes stay scalar, the others are rows of 128-bit vectors. Where lanes go different ways each runs a scalar version of
 //! the kernel until they meet at the immediate post-dominator: one after the other, or on stacks of their own where they may
 //! wait (`runtime::parting`). `SOFTCUDA_CODEGEN=scalar` turns this off. One thread at a time run: blocks smaller than a group;
-//! kernels that use the carry flag or registers of 128 bits; kernels that call functions with an `exit`.
+//! kernels that use registers of 128 bits; kernels that call functions with an `exit`.
 
 mod codegen;
 mod engine;

@@ -3,12 +3,12 @@
 /// Elements of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
-pub enum Element { F16, Bf16, Tf32, F32, F64, S8, U8, S4, U4, B1, S32, E4m3, E5m2 }
+pub enum Element { F16, Bf16, Tf32, F32, F64, S8, U8, S4, U4, B1, S32, E4m3, E5m2, E3m2, E2m3, E2m1 }
 
 impl Element {
-    const ALL: [Element; 13] = {
+    const ALL: [Element; 16] = {
         use Element::*;
-        [F16, Bf16, Tf32, F32, F64, S8, U8, S4, U4, B1, S32, E4m3, E5m2]
+        [F16, Bf16, Tf32, F32, F64, S8, U8, S4, U4, B1, S32, E4m3, E5m2, E3m2, E2m3, E2m1]
     };
 
     pub fn parse(word: &str) -> Option<Element> {
@@ -26,17 +26,21 @@ impl Element {
             "s32" => Element::S32,
             "e4m3" => Element::E4m3,
             "e5m2" => Element::E5m2,
+            "e3m2" => Element::E3m2,
+            "e2m3" => Element::E2m3,
+            "e2m1" => Element::E2m1,
             _ => return None,
         })
     }
 
-    /// Width in a register.
+    /// Width in a register: floats of 4 and 6 bits lie in a byte each (`.kind::f8f6f4`).
     pub fn bits(self) -> u32 {
         match self {
             Element::F64 => 64,
             Element::Tf32 | Element::F32 | Element::S32 => 32,
             Element::F16 | Element::Bf16 => 16,
-            Element::S8 | Element::U8 | Element::E4m3 | Element::E5m2 => 8,
+            Element::S8 | Element::U8 => 8,
+            Element::E4m3 | Element::E5m2 | Element::E3m2 | Element::E2m3 | Element::E2m1 => 8,
             Element::S4 | Element::U4 => 4,
             Element::B1 => 1,
         }
@@ -60,6 +64,8 @@ pub struct Product {
     /// Only of [`Product::quads`]: whether a lane holds four elements of one column of `a` (`.col`), and of one row of `b` (`.row`),
     /// and not of a row and a column.
     pub across: [bool; 2],
+    /// `mma.sp`: half of each row of `a` is zero and not stored; which lanes of a quad say where the rest stands.
+    pub sparse: Option<u32>,
 }
 
 impl Product {
@@ -73,6 +79,7 @@ impl Product {
             | u64::from(self.and) << 49
             | u64::from(self.across[0]) << 50
             | u64::from(self.across[1]) << 51
+            | self.sparse.map_or(0, |selector| 1 << 52 | u64::from(selector) << 53)
     }
 
     /// From [`Product::code`].
@@ -89,6 +96,7 @@ impl Product {
             saturate: code >> 48 & 1 == 1,
             and: code >> 49 & 1 == 1,
             across: [code >> 50 & 1 == 1, code >> 51 & 1 == 1],
+            sparse: (code >> 52 & 1 == 1).then_some((code >> 53) as u32),
         })
     }
 
@@ -103,8 +111,13 @@ impl Product {
         products * rows * columns * e.bits() / 1024
     }
 
+    /// Elements of a row of `a` that are stored.
+    pub fn stored(self) -> u32 {
+        if self.sparse.is_some() { self.k / 2 } else { self.k }
+    }
+
     pub fn words_a(self) -> u32 {
-        self.words(self.m, self.k, self.a)
+        self.words(self.m, self.stored(), self.a)
     }
 
     pub fn words_b(self) -> u32 {
@@ -127,7 +140,7 @@ mod tests {
     #[test]
     fn a_product_survives_its_number() {
         for (i, a) in Element::ALL.into_iter().enumerate() {
-            let b = Element::ALL[(i + 5) % 13];
+            let b = Element::ALL[(i + 5) % 16];
             let p = Product {
                 m: 16,
                 n: 8,
@@ -139,6 +152,7 @@ mod tests {
                 saturate: i % 2 == 0,
                 and: i % 3 == 0,
                 across: [i % 5 == 0, i % 7 == 0],
+                sparse: (i % 3 > 0).then_some(i as u32 % 4),
             };
             assert_eq!(Product::from_code(p.code()), Some(p));
         }

@@ -198,9 +198,6 @@ pub enum PrmtMode { Index, F4e, B4e, Rc8, Ecl, Ecr, Rc16 }
 pub enum MadOp { Lo, Hi, HiSat, Wide, Lo24, Hi24 }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
-pub enum CarryOp { Add, Sub, MadLo, MadHi }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[rustfmt::skip]
 pub enum FloatOp { Add, Sub, Mul, Div, Min, Max, Copysign }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
@@ -315,7 +312,6 @@ pub enum Op {
     Int3 { op: IntOp3, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd },
     Bfi { ty: Ty, d: Reg, a: Opd, b: Opd, pos: Opd, len: Opd },
     Mad { op: MadOp, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd },
-    Carry { op: CarryOp, ty: Ty, d: Reg, a: Opd, b: Opd, c: Opd, uses: bool, sets: bool },
     Float { op: FloatOp, ty: Ty, mode: FloatMode, d: Reg, a: Opd, b: Opd },
     FloatUnary { op: FloatUnary, ty: Ty, mode: FloatMode, d: Reg, a: Opd },
     Fma { ty: Ty, mode: FloatMode, d: Reg, a: Opd, b: Opd, c: Opd },
@@ -365,6 +361,11 @@ pub enum Op {
     Yield,
     Trap,
     Nop,
+    /// The top of what the thread has taken by [`Op::Alloca`], which grows downwards.
+    StackSave { d: Reg },
+    StackRestore { a: Opd },
+    /// `size` bytes (of 64 bits) of local memory, aligned to `align`: their generic address.
+    Alloca { d: Reg, size: Opd, align: u32 },
 }
 
 /// How a block ends.
@@ -421,8 +422,6 @@ pub struct Function {
     pub required_threads: Option<[u32; 3]>,
     /// `.reqnctapercluster`: blocks of a cluster; `[0; 3]` for `.explicitcluster`, where the launch must say.
     pub required_cluster: Option<[u32; 3]>,
-    /// Some carry-using instruction is in it.
-    pub carries: bool,
 }
 
 impl Function {

@@ -48,31 +48,30 @@ pub fn successors(f: &Function, b: BlockId) -> Vec<BlockId> {
 
 /// Whether an operation does nothing but give its destinations values.
 pub fn pure(op: &Op) -> bool {
-    match op {
-        Op::Carry { .. } => false,
+    matches!(
+        op,
         Op::Mov { .. }
-        | Op::Pack { .. }
-        | Op::Unpack { .. }
-        | Op::Int { .. }
-        | Op::IntUnary { .. }
-        | Op::Int3 { .. }
-        | Op::Bfi { .. }
-        | Op::Mad { .. }
-        | Op::Float { .. }
-        | Op::FloatUnary { .. }
-        | Op::Fma { .. }
-        | Op::Setp { .. }
-        | Op::Set { .. }
-        | Op::Selp { .. }
-        | Op::Slct { .. }
-        | Op::Testp { .. }
-        | Op::Cvt { .. }
-        | Op::CvtPack { .. }
-        | Op::Cvta { .. }
-        | Op::Pure { .. }
-        | Op::Isspacep { .. } => true,
-        _ => false,
-    }
+            | Op::Pack { .. }
+            | Op::Unpack { .. }
+            | Op::Int { .. }
+            | Op::IntUnary { .. }
+            | Op::Int3 { .. }
+            | Op::Bfi { .. }
+            | Op::Mad { .. }
+            | Op::Float { .. }
+            | Op::FloatUnary { .. }
+            | Op::Fma { .. }
+            | Op::Setp { .. }
+            | Op::Set { .. }
+            | Op::Selp { .. }
+            | Op::Slct { .. }
+            | Op::Testp { .. }
+            | Op::Cvt { .. }
+            | Op::CvtPack { .. }
+            | Op::Cvta { .. }
+            | Op::Pure { .. }
+            | Op::Isspacep { .. }
+    )
 }
 
 /// The back edges of a depth-first walk: from where to where. Every cycle has one.
@@ -173,7 +172,7 @@ pub struct Reach {
     pub waits: bool,
     /// Bytes of local memory a thread, as far as it can be known.
     pub local: u32,
-    /// Calls may be deeper than the text shows (recursion, pointers): `local` is then a limit that is checked.
+    /// Frames may need more than the text shows (recursion, pointers, `alloca`): `local` is then a limit that is checked.
     pub unbounded: bool,
     /// Some function of the module has its address taken: [`Program::functions`] by number.
     pub indirect: bool,
@@ -183,13 +182,13 @@ pub struct Reach {
     pub slack: u32,
 }
 
-/// Local memory of a thread whose calls cannot be counted.
+/// Local memory of a thread whose frames cannot be counted.
 const DEEP_LOCAL: u32 = 64 << 10;
 
 /// Follows the calls from a kernel.
 pub fn reach(p: &Program, kernel: u32) -> Reach {
     let mut r = Reach { functions: vec![kernel], ..Reach::default() };
-    let mut at = 0;
+    let (mut at, mut allocates) = (0, false);
     while at < r.functions.len() {
         let f = &p.functions[r.functions[at] as usize];
         at += 1;
@@ -213,12 +212,14 @@ pub fn reach(p: &Program, kernel: u32) -> Reach {
                 op => {
                     r.waits |= waits(op);
                     r.clusters |= matches!(op, Op::ClusterBarrier { .. });
+                    allocates |= matches!(op, Op::Alloca { .. });
                 }
             }
         }
         r.waits |= !f.kernel && f.blocks.iter().any(|b| b.term == Term::Exit);
     }
-    let depth = frame_depth(p, kernel, &mut vec![0; p.functions.len()], MAX_CALLS).filter(|_| !r.indirect);
+    let counted = !r.indirect && !allocates;
+    let depth = frame_depth(p, kernel, &mut vec![0; p.functions.len()], MAX_CALLS).filter(|_| counted);
     r.unbounded = depth.is_none();
     r.local = depth.unwrap_or(DEEP_LOCAL + p.functions[kernel as usize].frame());
     r

@@ -13,7 +13,9 @@ impl Op {
             | Op::Testp { a, .. }
             | Op::Cvt { a, .. }
             | Op::Cvta { a, .. }
-            | Op::Isspacep { a, .. } => f(a),
+            | Op::Isspacep { a, .. }
+            | Op::StackRestore { a }
+            | Op::Alloca { size: a, .. } => f(a),
             Op::Pack { parts, .. } => parts.iter_mut().for_each(f),
             Op::Int { a, b, .. } | Op::Float { a, b, .. } | Op::CvtPack { a, b, .. } => {
                 f(a);
@@ -21,7 +23,6 @@ impl Op {
             }
             Op::Int3 { a, b, c, .. }
             | Op::Mad { a, b, c, .. }
-            | Op::Carry { a, b, c, .. }
             | Op::Fma { a, b, c, .. }
             | Op::Slct { a, b, c, .. } => {
                 f(a);
@@ -84,6 +85,7 @@ impl Op {
             | Op::ClusterBarrier { .. }
             | Op::Fence
             | Op::ActiveMask { .. }
+            | Op::StackSave { .. }
             | Op::Nanosleep
             | Op::Yield
             | Op::Trap
@@ -119,7 +121,6 @@ impl Op {
             | Op::Int3 { d, .. }
             | Op::Bfi { d, .. }
             | Op::Mad { d, .. }
-            | Op::Carry { d, .. }
             | Op::Float { d, .. }
             | Op::FloatUnary { d, .. }
             | Op::Fma { d, .. }
@@ -134,6 +135,8 @@ impl Op {
             | Op::Pure { d, .. }
             | Op::Vote { d, .. }
             | Op::Redux { d, .. }
+            | Op::StackSave { d }
+            | Op::Alloca { d, .. }
             | Op::ActiveMask { d } => f(*d),
             Op::Setp { d, d2, .. } => {
                 f(*d);
@@ -155,6 +158,7 @@ impl Op {
                 d.iter().filter_map(|(_, r)| *r).for_each(f);
             }
             Op::St { .. }
+            | Op::StackRestore { .. }
             | Op::ClusterBarrier { .. }
             | Op::Fence
             | Op::Call { .. }

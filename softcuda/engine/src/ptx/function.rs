@@ -55,6 +55,8 @@ pub struct Body<'s, 'a> {
     pub line: u32,
     /// Sizes of parameter symbols, for bounds of constant offsets.
     pub sizes: HashMap<Symbol, u32>,
+    /// The carry flag, once something has asked for it.
+    carry: Option<Reg>,
     /// Results in registers, and where the caller looks for them.
     register_results: Vec<(Reg, Ty, Symbol)>,
 }
@@ -82,6 +84,7 @@ pub fn body<'a>(module: &mut Scope<'a>, f: Function, formals: Vec<Named<'a>>) ->
         guard: None,
         line: 0,
         sizes: HashMap::new(),
+        carry: None,
         register_results: Vec::new(),
     };
     for formal in formals {
@@ -94,6 +97,7 @@ pub fn body<'a>(module: &mut Scope<'a>, f: Function, formals: Vec<Named<'a>>) ->
     let end = if b.f.kernel { Term::Exit } else { Term::Ret };
     b.end(end);
     b.resolve_labels()?;
+    decode::stack::give_back(&mut b.f);
     Ok(b.f)
 }
 
@@ -105,6 +109,16 @@ impl<'a> Body<'_, 'a> {
     pub fn temp(&mut self, class: Class) -> Reg {
         self.f.regs.push(class);
         self.f.regs.len() as Reg - 1
+    }
+
+    /// The function's carry flag (`CC.CF`).
+    pub fn carry_flag(&mut self) -> Reg {
+        if let Some(r) = self.carry {
+            return r;
+        }
+        let r = self.temp(Class::Pred);
+        self.carry = Some(r);
+        r
     }
 
     /// Adds an instruction under the current guard.

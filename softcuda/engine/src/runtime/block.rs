@@ -112,6 +112,7 @@ impl Running {
             tid: [i % x, i / x % y, i / x / y],
             linear: i,
             local_end: base + local * u64::from(i + 1),
+            local_top: base + local * u64::from(i + 1),
             stack_limit: stacks[stack as usize].low() as u64,
             sp: 0,
             local: base + local * u64::from(i),
@@ -380,6 +381,8 @@ pub unsafe extern "C" fn exit(t: *mut Thread) -> ! {
         {
             let r = &mut *rest;
             let (w, lanes) = r.lanes(t);
+            // What it has taken by `alloca` is given back, also by an `exit` deep inside of functions.
+            (*t).local_top = (*t).local_end;
             r.alive -= lanes.count_ones();
             r.idle = 0;
             if let Some(c) = &(*(*t).block).member.cluster {

@@ -55,11 +55,11 @@ impl Cluster {
         b.check();
     }
 
-    /// A thread arrives; the phase that it then waits for the end of.
-    fn arrive(&self) -> u32 {
+    /// Threads arrive; the phase that they then wait for the end of.
+    fn arrive(&self, threads: u32) -> u32 {
         let mut b = self.barrier();
         let phase = b.phase;
-        b.arrived += 1;
+        b.arrived += threads;
         b.check();
         phase
     }
@@ -140,21 +140,39 @@ impl Member {
     }
 }
 
+/// The first thread of a group and their number; of a thread itself.
+///
+/// # Safety
+/// `t` is a thread or group of a block that is being run.
+unsafe fn members(t: *mut Thread) -> (*mut Thread, u32) {
+    // SAFETY: as promised.
+    unsafe {
+        let first = (*t).first;
+        if first.is_null() { (t, 1) } else { (first, (*(*(*t).block).rest).width()) }
+    }
+}
+
 /// `barrier.cluster.arrive` and, with `wait` not 0, `barrier.cluster.wait`.
 ///
 /// # Safety
-/// `t` is the running thread.
+/// `t` is the running thread, or group of lanes.
 pub unsafe extern "C" fn barrier(t: *mut Thread, wait: u32) {
     // SAFETY: as promised. The cluster lives as long as the block; the reference is to what the `Arc` holds.
     unsafe {
         // A kernel with this barrier always has a cluster, if only of one block.
         let member = &(*(*t).block).member;
         let Some(cluster) = member.cluster.as_ref().map(Arc::as_ptr) else { return };
+        // A group's lanes may part between the two: each of them knows in which phase it has arrived.
+        let (first, lanes) = members(t);
         if wait == 0 {
-            (*t).cluster_phase = (*cluster).arrive();
+            let phase = (*cluster).arrive(lanes);
+            for l in 0..lanes as usize {
+                (*first.add(l)).cluster_phase = phase;
+            }
             return;
         }
-        while (*cluster).phase() == (*t).cluster_phase {
+        // Lanes that arrived apart did so in one phase all the same: none of them has waited since.
+        while (*cluster).phase() == (*first).cluster_phase {
             yield_now(t);
         }
         (*(*(*t).block).rest).moved();
@@ -185,8 +203,8 @@ mod tests {
     #[test]
     fn threads_that_have_ended_are_not_waited_for() {
         let c = Cluster::new(vec![0, 0], 2);
-        let first = c.arrive();
-        c.arrive();
+        let first = c.arrive(1);
+        c.arrive(1);
         assert_eq!(c.phase(), first);
         c.ended(2);
         assert_ne!(c.phase(), first);

@@ -12,6 +12,8 @@ pub struct Thread {
     pub linear: u32,
     /// First byte behind this thread's local memory.
     pub local_end: u64,
+    /// The same without what `alloca` has taken of it, from the end downwards.
+    pub local_top: u64,
     /// The native stack must not grow below this.
     pub stack_limit: u64,
     /// Saved stack pointer while it does not run.

@@ -3,13 +3,14 @@
 //! For `mma` the PTX manual says which lane holds what ("Matrix Fragments for mma"). For `wmma` it leaves that open; here word `j` of lane
 //! `l` is word `32 j + l` of the matrix, row by row (`b` column by column).
 
-use super::small_float::{E4M3, E5M2};
+use super::small_float::{E2M1, E2M3, E3M2, E4M3, E5M2};
+use super::sparse;
 use crate::ir::matrix::{Element, Product};
 use half::slice::HalfFloatSliceExt;
 
 /// Most elements of an `a`, `b` or `c` of integers (`m16n8k64`), and of floats (`m32n8k16`).
-const MOST: usize = 1024;
-const FLOATS: usize = 512;
+pub(super) const MOST: usize = 1024;
+pub(super) const FLOATS: usize = 512;
 
 /// Words that each lane brings and takes; a lane that has ended has none.
 pub type Lanes = [Option<*mut u32>; 32];
@@ -33,7 +34,7 @@ fn place(layout: Layout, lane: u32, word: u32, outer: u32, k: u32, per_word: u32
 }
 
 /// Row and column of element `e` that a lane holds of `c` or `d`; `per_word` of them share a word.
-fn place_c(layout: Layout, lane: u32, e: u32, n: u32, per_word: u32) -> (u32, u32) {
+pub(super) fn place_c(layout: Layout, lane: u32, e: u32, n: u32, per_word: u32) -> (u32, u32) {
     if layout == Layout::Wmma {
         let at = (e / per_word * 32 + lane) * per_word + e % per_word;
         return (at / n, at % n);
@@ -42,7 +43,7 @@ fn place_c(layout: Layout, lane: u32, e: u32, n: u32, per_word: u32) -> (u32, u3
 }
 
 /// Word `i` of a lane; 0 of one that is not there.
-fn word(lanes: &Lanes, lane: u32, i: u32) -> u32 {
+pub(super) fn word(lanes: &Lanes, lane: u32, i: u32) -> u32 {
     match lanes[lane as usize] {
         // SAFETY: the buffer of a lane holds all operands of the operation (`Op::Collective`).
         Some(p) => unsafe { p.add(i as usize).read() },
@@ -50,7 +51,7 @@ fn word(lanes: &Lanes, lane: u32, i: u32) -> u32 {
     }
 }
 
-fn put(lanes: &Lanes, lane: u32, i: u32, v: u32) {
+pub(super) fn put(lanes: &Lanes, lane: u32, i: u32, v: u32) {
     if let Some(p) = lanes[lane as usize] {
         // SAFETY: as in `word`; results fit where operands were.
         unsafe { p.add(i as usize).write(v) };
@@ -61,6 +62,7 @@ fn put(lanes: &Lanes, lane: u32, i: u32, v: u32) {
 pub fn product(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
     let c_at = padded[0] + padded[1];
     match p.a {
+        _ if p.sparse.is_some() => sparse::product(p, lanes),
         _ if p.quads() => (0..4).for_each(|quad| quads(p, quad, padded, lanes)),
         Element::F64 => doubles(p, layout, padded, lanes),
         Element::B1 => bits(p, layout, padded, lanes),
@@ -78,7 +80,7 @@ pub fn product(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
 
 /// Reads the elements of `a` or `b`: `shape` is {rows or columns, k}, and an element goes to {row or column, k} · `strides`.
 #[allow(clippy::too_many_arguments)]
-fn floats(
+pub(super) fn floats(
     e: Element,
     layout: Layout,
     lanes: &Lanes,
@@ -121,11 +123,15 @@ fn element(e: Element, bits: u32) -> f32 {
         Element::Tf32 => f32::from_bits(bits & !0x1fff),
         Element::E4m3 => E4M3.decode(bits & 0xff) as f32,
         Element::E5m2 => E5M2.decode(bits & 0xff) as f32,
+        Element::E3m2 => E3M2.decode(bits & 0x3f) as f32,
+        Element::E2m3 => E2M3.decode(bits & 0x3f) as f32,
+        // In the middle of its byte.
+        Element::E2m1 => E2M1.decode(bits >> 2 & 0xf) as f32,
         _ => f32::from_bits(bits),
     }
 }
 
-fn load_floats(p: Product, layout: Layout, lanes: &Lanes, at: u32, c: &mut [f32; FLOATS]) {
+pub(super) fn load_floats(p: Product, layout: Layout, lanes: &Lanes, at: u32, c: &mut [f32; FLOATS]) {
     let per_word = 32 / p.c.bits();
     for lane in 0..32 {
         for e in 0..p.m * p.n / 32 {
@@ -136,7 +142,7 @@ fn load_floats(p: Product, layout: Layout, lanes: &Lanes, at: u32, c: &mut [f32;
     }
 }
 
-fn store_floats(p: Product, layout: Layout, lanes: &Lanes, d: &[f32; FLOATS]) {
+pub(super) fn store_floats(p: Product, layout: Layout, lanes: &Lanes, d: &[f32; FLOATS]) {
     let per_word = 32 / p.d.bits();
     for lane in 0..32 {
         for j in 0..p.words_d() {
@@ -287,35 +293,46 @@ fn integer(e: Element, bits: u32) -> i32 {
     }
 }
 
-fn integers(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
-    let mut a = [0i32; MOST];
-    let mut b = [0i32; MOST];
-    let per_word = 32 / p.a.bits();
+/// Reads the integers of `a` or `b`, of `k` elements a row or column.
+pub(super) fn load_integers(
+    e: Element,
+    layout: Layout,
+    lanes: &Lanes,
+    at: u32,
+    words: u32,
+    [outer, k]: [u32; 2],
+    out: &mut [i32; MOST],
+) {
+    let per_word = 32 / e.bits();
     for lane in 0..32 {
-        for j in 0..p.words_a() {
-            let v = word(lanes, lane, j);
-            let (row, first) = place(layout, lane, j, p.m, p.k, per_word);
+        for j in 0..words {
+            let v = word(lanes, lane, at + j);
+            let (line, first) = place(layout, lane, j, outer, k, per_word);
             for i in 0..per_word {
-                a[(row * p.k + first + i) as usize] = integer(p.a, v >> (i * p.a.bits()));
-            }
-        }
-        for j in 0..p.words_b() {
-            let v = word(lanes, lane, padded[0] + j);
-            let (col, first) = place(layout, lane, j, p.n, p.k, per_word);
-            for i in 0..per_word {
-                b[(col * p.k + first + i) as usize] = integer(p.b, v >> (i * p.b.bits()));
+                out[(line * k + first + i) as usize] = integer(e, v >> (i * e.bits()));
             }
         }
     }
+}
+
+/// `c + dot`, clamped or wrapped, to element `e` of `d` from that of `c` at `at`.
+pub(super) fn accumulate(p: Product, lanes: &Lanes, lane: u32, at: u32, e: u32, dot: i32) {
+    let c = word(lanes, lane, at + e) as i32;
+    let v = if p.saturate { c.saturating_add(dot) } else { c.wrapping_add(dot) };
+    put(lanes, lane, e, v as u32);
+}
+
+fn integers(p: Product, layout: Layout, padded: [u32; 2], lanes: &Lanes) {
+    let (mut a, mut b) = ([0i32; MOST], [0i32; MOST]);
+    load_integers(p.a, layout, lanes, 0, p.words_a(), [p.m, p.k], &mut a);
+    load_integers(p.b, layout, lanes, padded[0], p.words_b(), [p.n, p.k], &mut b);
     for lane in 0..32 {
         for e in 0..p.m * p.n / 32 {
             let (row, col) = place_c(layout, lane, e, p.n, 1);
             let (x, y) = ((row * p.k) as usize, (col * p.k) as usize);
             let k = p.k as usize;
             let dot: i32 = a[x..x + k].iter().zip(&b[y..y + k]).map(|(x, y)| x * y).sum();
-            let c = word(lanes, lane, padded[0] + padded[1] + e) as i32;
-            let v = if p.saturate { c.saturating_add(dot) } else { c.wrapping_add(dot) };
-            put(lanes, lane, e, v as u32);
+            accumulate(p, lanes, lane, padded[0] + padded[1], e, dot);
         }
     }
 }

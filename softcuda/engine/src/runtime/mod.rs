@@ -16,6 +16,7 @@ pub mod print;
 pub mod pure;
 pub mod rows;
 pub mod small_float;
+pub mod sparse;
 pub mod special;
 pub mod stack;
 pub mod texture;

@@ -4,10 +4,13 @@
 mod common;
 
 mod approximations;
+mod carry;
 mod conversions;
 mod exact;
 mod manual;
 mod matrix;
+mod sparse;
+mod stack;
 mod sync;
 mod texture;
 mod wide_memory;

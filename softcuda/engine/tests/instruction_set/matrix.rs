@@ -5,21 +5,21 @@ use half::{bf16, f16};
 use std::fmt::Write;
 
 /// An `mma` to try: how its parts are stored in memory, element by element, as bits.
-struct Form {
-    shape: [usize; 3],
+pub struct Form {
+    pub shape: [usize; 3],
     /// Types as in the opcode: d, a, b, c.
-    types: [&'static str; 4],
-    extra: &'static str,
+    pub types: [&'static str; 4],
+    pub extra: &'static str,
     /// Operands and the product of integers: the range of `a` and `b`.
-    range: std::ops::Range<i64>,
+    pub range: std::ops::Range<i64>,
 }
 
-fn width(ty: &str) -> usize {
+pub fn width(ty: &str) -> usize {
     match ty {
         "f64" => 64,
         "f32" | "tf32" | "s32" => 32,
         "f16" | "bf16" => 16,
-        "s8" | "u8" | "e4m3" | "e5m2" => 8,
+        "s8" | "u8" | "e4m3" | "e5m2" | "e3m2" | "e2m3" | "e2m1" => 8,
         "s4" | "u4" => 4,
         _ => 1,
     }
@@ -35,12 +35,16 @@ fn bits(ty: &str, v: i64) -> u64 {
         // 0, ±1, ±2 and ±3 in e4m3 (bias 7) and e5m2 (bias 15).
         "e4m3" => [0, 0x38, 0x40, 0x44][v.unsigned_abs() as usize] | if v < 0 { 0x80 } else { 0 },
         "e5m2" => [0, 0x3c, 0x40, 0x42][v.unsigned_abs() as usize] | if v < 0 { 0x80 } else { 0 },
+        // The same in e3m2 (bias 3), e2m3 (bias 1) and, two bits up, e2m1 (bias 1).
+        "e3m2" => [0, 0x0c, 0x10, 0x12][v.unsigned_abs() as usize] | if v < 0 { 0x20 } else { 0 },
+        "e2m3" => [0, 0x08, 0x10, 0x14][v.unsigned_abs() as usize] | if v < 0 { 0x20 } else { 0 },
+        "e2m1" => [0, 0x02, 0x04, 0x05][v.unsigned_abs() as usize] << 2 | if v < 0 { 0x20 } else { 0 },
         t => v as u64 & ((1u64 << width(t)) - 1),
     }
 }
 
 /// Numbers that look random and are the same each time.
-fn numbers(seed: u64, range: &std::ops::Range<i64>) -> impl FnMut() -> i64 {
+pub fn numbers(seed: u64, range: &std::ops::Range<i64>) -> impl FnMut() -> i64 + use<> {
     let (mut s, range) = (seed * 2 + 1, range.clone());
     move || {
         s = s.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -49,7 +53,7 @@ fn numbers(seed: u64, range: &std::ops::Range<i64>) -> impl FnMut() -> i64 {
 }
 
 /// Packs elements into 32-bit words.
-fn pack(ty: &str, elements: &[i64]) -> Vec<u32> {
+pub fn pack(ty: &str, elements: &[i64]) -> Vec<u32> {
     let mut out = vec![0u32; elements.len() * width(ty) / 32];
     for (i, v) in elements.iter().enumerate() {
         let (b, at) = (bits(ty, *v), i * width(ty));
@@ -62,7 +66,7 @@ fn pack(ty: &str, elements: &[i64]) -> Vec<u32> {
 }
 
 /// The elements of one lane of `a` (outer: m, inner: k) or `b` (outer: n, inner: k), by the manual's figures.
-fn fragment(ty: &str, outer: usize, k: usize, lane: usize, m: &dyn Fn(usize, usize) -> i64) -> Vec<i64> {
+pub fn fragment(ty: &str, outer: usize, k: usize, lane: usize, m: &dyn Fn(usize, usize) -> i64) -> Vec<i64> {
     let per = (32 / width(ty)).max(1);
     let (group, member) = (lane / 4, lane % 4);
     let mut out = Vec::new();
@@ -251,6 +255,12 @@ fn every_mma() {
     }
     for (a, b) in [("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3", "e5m2")] {
         forms(["f32", a, b, "f32"], "", -3..4, &tall(&[32]));
+    }
+    let bytes = ["e4m3", "e5m2", "e3m2", "e2m3", "e2m1"];
+    for (i, a) in bytes.into_iter().enumerate() {
+        for b in &bytes[i..] {
+            forms(["f32", a, b, "f32"], ".kind::f8f6f4", -3..4, &tall(&[32]));
+        }
     }
 }
 

@@ -27,8 +27,6 @@ pub struct Emit<'a> {
     pub unit: &'a Unit<'a>,
     pub f: &'a ir::Function,
     pub regs: Vec<Variable>,
-    /// The carry flag, where used.
-    pub carry: Option<Variable>,
     pub thread: Value,
     pub block: Value,
     pub args: Value,
@@ -110,7 +108,6 @@ impl<'a> Emit<'a> {
         b.switch_to_block(entry);
         let p = b.block_params(entry).to_vec();
         let regs = f.regs.iter().map(|c| b.declare_var(class_type(*c))).collect();
-        let carry = f.carries.then(|| b.declare_var(types::I8));
         let block = b.ins().load(types::I64, flags(), p[0], offset_of!(Thread, block) as i32);
         Emit {
             b,
@@ -118,7 +115,6 @@ impl<'a> Emit<'a> {
             unit,
             f,
             regs,
-            carry,
             thread: p[0],
             block,
             args: p[1],
@@ -142,10 +138,6 @@ impl Emit<'_> {
         if !self.f.kernel {
             self.depth_check();
         }
-        if let Some(c) = self.carry {
-            let zero = self.imm(types::I8, 0);
-            self.b.def_var(c, zero);
-        }
         if looped {
             self.thread_loop(blocks[0]);
         } else {
@@ -160,14 +152,14 @@ impl Emit<'_> {
         }
     }
 
-    /// Recursion may be deeper than the stack or the local memory.
+    /// Recursion may be deeper than the stack or the local memory, of whose end `alloca` takes.
     fn depth_check(&mut self) {
         if !self.unit.reach.unbounded {
             return;
         }
         let need = self.imm(types::I64, i64::from(self.f.frame()));
         let end = self.b.ins().iadd(self.frame, need);
-        let limit = self.thread_field(types::I64, offset_of!(Thread, local_end));
+        let limit = self.thread_field(types::I64, offset_of!(Thread, local_top));
         let over_local = self.b.ins().icmp(IntCC::UnsignedGreaterThan, end, limit);
         let sp = self.b.ins().get_stack_pointer(types::I64);
         let room = self.imm(types::I64, HELPER_ROOM);

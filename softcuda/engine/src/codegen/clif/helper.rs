@@ -58,7 +58,6 @@ impl Emit<'_> {
             Op::Int3 { op, ty, d, a, b, c } => self.int3(*op, *ty, *d, a, b, c),
             Op::Bfi { ty, d, a, b, pos, len } => self.bfi(*ty, *d, [a, b, pos, len]),
             Op::Mad { op, ty, d, a, b, c } => self.mad(*op, *ty, *d, [a, b, c]),
-            Op::Carry { op, ty, d, a, b, c, uses, sets } => self.carry(*op, *ty, *d, [a, b, c], *uses, *sets),
             Op::Float { op, ty, mode, d, a, b } => self.float(*op, *ty, mode, *d, a, b),
             Op::FloatUnary { op, ty, mode, d, a } => self.float_unary(*op, *ty, mode, *d, a),
             Op::Fma { ty, mode, d, a, b, c } => self.fma(*ty, mode, *d, [a, b, c]),
@@ -144,6 +143,9 @@ impl Emit<'_> {
             Op::Memory { f, detail, size, d, addr, a } => self.memory(*f, (*detail, *size), d, addr, a),
             Op::Collective { f, detail, d, a } => self.collective(*f, *detail, d, a),
             Op::ClusterBarrier { wait } => self.cluster_barrier(*wait),
+            Op::StackSave { d } => self.stack_save(*d),
+            Op::StackRestore { a } => self.stack_restore(a),
+            Op::Alloca { d, size, align } => self.alloca(*d, size, *align),
             // Nobody needs to sleep: the loop around it yields.
             Op::Nanosleep | Op::Nop => {}
             Op::Yield => {

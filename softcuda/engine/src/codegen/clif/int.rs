@@ -1,7 +1,7 @@
 //! Integer operations.
 
 use super::emit::{Emit, class_type};
-use crate::ir::{CarryOp, Class, IntOp, IntOp3, IntUnary, MadOp, Opd, Reg, Ty};
+use crate::ir::{Class, IntOp, IntOp3, IntUnary, MadOp, Opd, Reg, Ty};
 use crate::runtime::helpers::Helper;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
@@ -410,43 +410,5 @@ impl Emit<'_> {
         let v =
             if op == MadOp::HiSat { self.saturated(true, product, z) } else { self.b.ins().iadd(product, z) };
         self.set(to, d, v);
-    }
-
-    /// Arithmetic with the carry flag. A subtraction adds the complement, so its carry means "no borrow": compilers mix
-    /// `subc` and `addc` in that sense, whatever the manual's wording.
-    pub fn carry(&mut self, op: CarryOp, ty: Ty, d: Reg, o: [&Opd; 3], uses: bool, sets: bool) {
-        let Some(flag) = self.carry else { return };
-        let t = class_type(ty.class());
-        let mut x = self.value(ty, o[0]);
-        let mut y = self.value(ty, o[1]);
-        if matches!(op, CarryOp::MadLo | CarryOp::MadHi) {
-            x = if op == CarryOp::MadLo { self.b.ins().imul(x, y) } else { self.mul_hi(ty, x, y) };
-            y = self.value(ty, o[2]);
-        }
-        let minus = op == CarryOp::Sub;
-        let mut v = if minus { self.b.ins().isub(x, y) } else { self.b.ins().iadd(x, y) };
-        let mut out = if minus {
-            self.b.ins().icmp(IntCC::UnsignedLessThan, x, y)
-        } else {
-            self.b.ins().icmp(IntCC::UnsignedLessThan, v, x)
-        };
-        if uses {
-            let c = self.b.use_var(flag);
-            let c = if minus { self.not(c) } else { c };
-            let c = if t == types::I8 { c } else { self.b.ins().uextend(t, c) };
-            let w = if minus { self.b.ins().isub(v, c) } else { self.b.ins().iadd(v, c) };
-            let second = if minus {
-                self.b.ins().icmp(IntCC::UnsignedLessThan, v, c)
-            } else {
-                self.b.ins().icmp(IntCC::UnsignedLessThan, w, c)
-            };
-            out = self.b.ins().bor(out, second);
-            v = w;
-        }
-        if sets {
-            let out = if minus { self.not(out) } else { out };
-            self.b.def_var(flag, out);
-        }
-        self.set(ty, d, v);
     }
 }

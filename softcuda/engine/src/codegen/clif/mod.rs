@@ -12,6 +12,7 @@ mod float;
 mod helper;
 mod int;
 mod outer;
+mod stack;
 mod texture;
 mod vector;
 mod warp;

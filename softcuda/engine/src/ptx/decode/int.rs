@@ -1,9 +1,18 @@
 //! Integer arithmetic, logic and bit operations.
 
 use super::{Mods, float};
-use crate::ir::{BoolOp, CarryOp, Class, Cmp, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, PrmtMode, Reg, Ty};
+use crate::ir::{BoolOp, Class, Cmp, IntOp, IntOp3, IntUnary, MadOp, Op, Opd, PrmtMode, Reg, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
+
+/// Arithmetic with the carry flag.
+#[derive(Clone, Copy, PartialEq)]
+enum CarryOp {
+    Add,
+    Sub,
+    MadLo,
+    MadHi,
+}
 
 /// `d, a, b` of one type.
 fn dab(b: &mut Body, ty: Ty) -> Result<(Reg, Opd, Opd)> {
@@ -152,20 +161,44 @@ pub fn carry(b: &mut Body, mut m: Mods) -> Result<()> {
     carry_op(b, &m, op, ty, true, sets)
 }
 
+/// The carry flag is a register like any other, so that all that is known of registers holds for it. A subtraction adds the
+/// complement, so its carry means "no borrow": compilers mix `subc` and `addc` in that sense, whatever the manual's wording.
 fn carry_op(b: &mut Body, m: &Mods, op: CarryOp, ty: Ty, uses: bool, sets: bool) -> Result<()> {
     m.end(b)?;
     if !matches!(ty.bytes(), 4 | 8) || ty.float() {
         return m.unsupported(b);
     }
-    b.f.carries = true;
-    let (d, x, y) = dab(b, ty)?;
-    let c = if matches!(op, CarryOp::MadLo | CarryOp::MadHi) {
+    let (d, mut x, mut y) = dab(b, ty)?;
+    if matches!(op, CarryOp::MadLo | CarryOp::MadHi) {
         b.comma()?;
-        b.source(ty)?
-    } else {
-        Opd::Imm(0)
-    };
-    b.push(Op::Carry { op, ty, d, a: x, b: y, c, uses, sets });
+        let part = if op == CarryOp::MadLo { IntOp::Mul } else { IntOp::MulHi };
+        (x, y) = (b.int(part, ty, x, y), b.source(ty)?);
+    }
+    let ty = if ty.bytes() == 4 { Ty::U32 } else { Ty::U64 };
+    let flag = b.carry_flag();
+    let minus = op == CarryOp::Sub;
+    let mut v = b.int(if minus { IntOp::Sub } else { IntOp::Add }, ty, x, y);
+    // Of a sum: it has wrapped. Of a difference: it has not.
+    let mut carry = if minus { b.setp(Cmp::Ge, ty, x, y, None) } else { b.setp(Cmp::Lt, ty, v, x, None) };
+    if uses {
+        let c = b.temp(ty.class());
+        let (one, zero) = (Opd::Imm(1), Opd::Imm(0));
+        let (yes, no) = if minus { (zero, one) } else { (one, zero) };
+        b.push(Op::Selp { ty, d: c, a: yes, b: no, p: Opd::Reg(flag) });
+        let c = Opd::Reg(c);
+        let before = v;
+        if minus {
+            v = b.int(IntOp::Sub, ty, before, c);
+            carry = b.setp(Cmp::Ge, ty, before, c, Some((BoolOp::And, carry)));
+        } else {
+            v = b.int(IntOp::Add, ty, before, c);
+            carry = b.setp(Cmp::Lt, ty, v, c, Some((BoolOp::Or, carry)));
+        }
+    }
+    if sets {
+        b.mov(Ty::Pred, flag, carry);
+    }
+    b.mov(ty, d, v);
     Ok(())
 }
 

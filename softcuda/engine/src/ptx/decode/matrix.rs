@@ -6,6 +6,7 @@ use crate::ir::{Base, CollectiveFn, Op, Opd, Space, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 use crate::runtime::collective::TRANSPOSED;
+use crate::runtime::sparse::selectors;
 
 /// `m16n8k16`: three numbers.
 pub fn shape(m: &mut Mods) -> Option<[u32; 3]> {
@@ -82,12 +83,43 @@ fn exists(p: &Product) -> bool {
         (S4 | U4, S4 | U4) => matches!(shape, (8, 8, 32) | (16, 8, 32 | 64)) && p.c == S32 && same,
         (B1, B1) => matches!(shape, (8, 8, 128) | (16, 8, 128 | 256)) && p.c == S32 && same,
         (E4m3 | E5m2, E4m3 | E5m2) => matches!(shape, (16, 8, 16 | 32)) && matches!(p.c, F16 | F32) && same,
+        (a, b) if byte_float(a) && byte_float(b) => shape == (16, 8, 32) && matches!(p.c, F16 | F32) && same,
         _ => false,
     }
 }
 
-/// `mma.sync.aligned.shape.row.col{.satfinite}{.op.popc}.dtype.atype.btype.ctype d, a, b, c`.
+/// Floats that lie in bytes.
+fn byte_float(e: Element) -> bool {
+    matches!(e, Element::E4m3 | Element::E5m2 | Element::E3m2 | Element::E2m3 | Element::E2m1)
+}
+
+/// Whether PTX has this `mma.sp`.
+fn exists_sparse(p: &Product) -> bool {
+    use Element::*;
+    let same = p.c == p.d;
+    let depth = (p.m, p.n) == (16, 8) && {
+        match p.a {
+            F16 | Bf16 => matches!(p.k, 16 | 32),
+            Tf32 => matches!(p.k, 8 | 16),
+            S8 | U8 => matches!(p.k, 32 | 64),
+            S4 | U4 => matches!(p.k, 64 | 128),
+            _ => p.k == 64,
+        }
+    };
+    depth
+        && match (p.a, p.b) {
+            (F16, F16) => matches!(p.c, F16 | F32) && matches!(p.d, F16 | F32),
+            (Bf16, Bf16) | (Tf32, Tf32) => p.c == F32 && same,
+            (S8 | U8, S8 | U8) | (S4 | U4, S4 | U4) => p.c == S32 && same,
+            (a, b) => byte_float(a) && byte_float(b) && matches!(p.c, F16 | F32) && same,
+        }
+}
+
+/// `mma.sync.aligned.shape.row.col{.satfinite}{.op.popc}.dtype.atype.btype.ctype d, a, b, c`, and `mma.sp` with `, e, f` behind it:
+/// the metadata, and which lanes it comes from.
 pub fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
+    // Metadata in order is what any metadata may be.
+    let sparse = m.eat("sp") || m.eat("sp::ordered_metadata");
     m.eat("sync");
     m.eat("aligned");
     let Some([rows, columns, depth]) = shape(&mut m) else { return m.unsupported(b) };
@@ -101,8 +133,21 @@ pub fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
     m.eat("kind::f8f6f4");
     let [d, a, bt, c] = elements(&mut m)[..] else { return m.unsupported(b) };
     m.end(b)?;
-    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and, across };
-    if !exists(&p) || across != [false; 2] && !p.quads() {
+    let mut p = Product {
+        m: rows,
+        n: columns,
+        k: depth,
+        a,
+        b: bt,
+        c,
+        d,
+        saturate,
+        and,
+        across,
+        sparse: sparse.then_some(0),
+    };
+    let known = if sparse { exists_sparse(&p) } else { exists(&p) };
+    if !known || across != [false; 2] && !p.quads() {
         return m.unsupported(b);
     }
     let d = results(b, p.d, p.words_d())?;
@@ -112,6 +157,12 @@ pub fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
     all.extend(fragment(b, p.b, p.words_b())?);
     b.comma()?;
     all.extend(fragment(b, p.c, p.words_c())?);
+    if sparse {
+        b.comma()?;
+        all.push((Ty::B32, b.source(Ty::B32)?));
+        b.comma()?;
+        p.sparse = Some(b.module.cursor.size(selectors(&p) - 1)? as u32);
+    }
     b.push(Op::Collective { f: CollectiveFn::Mma, detail: p.code(), d, a: all });
     Ok(())
 }

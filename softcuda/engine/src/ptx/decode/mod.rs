@@ -10,6 +10,7 @@ mod memory;
 mod mixed;
 mod narrow;
 mod simd;
+pub mod stack;
 mod sync;
 mod texture;
 mod video;
@@ -180,7 +181,9 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "mbarrier" => sync::mbarrier(b, m),
         "mapa" => sync::map_address(b, m),
         "getctarank" => sync::rank(b, m),
-        "stacksave" | "stackrestore" | "alloca" => m.unsupported(b),
+        "stacksave" => stack::save(b, m),
+        "stackrestore" => stack::restore(b, m),
+        "alloca" => stack::alloca(b, m),
         _ => m.unsupported(b),
     }
 }

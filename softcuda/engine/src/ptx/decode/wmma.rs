@@ -54,7 +54,19 @@ fn mma(b: &mut Body, mut m: Mods) -> Result<()> {
         _ => return m.unsupported(b),
     };
     m.end(b)?;
-    let p = Product { m: rows, n: columns, k: depth, a, b: bt, c, d, saturate, and, across: [false; 2] };
+    let p = Product {
+        m: rows,
+        n: columns,
+        k: depth,
+        a,
+        b: bt,
+        c,
+        d,
+        saturate,
+        and,
+        across: [false; 2],
+        sparse: None,
+    };
     if !exists(&p) {
         return m.unsupported(b);
     }
@@ -151,6 +163,7 @@ fn form(b: &Body, m: &mut Mods) -> Result<Form> {
             saturate: false,
             and: false,
             across: [false; 2],
+            sparse: None,
         })
         .find(exists);
     let Some(p) = product else { return m.unsupported(b) };

@@ -35,8 +35,7 @@ use crate::ir::{Class, Program, Term};
 /// Whether vector code can be made of a kernel; else it runs one thread at a time.
 pub fn takes(program: &Program, reach: &Reach) -> bool {
     let functions = || reach.functions.iter().map(|f| &program.functions[*f as usize]);
-    // The carry flag is not kept by lane, registers of 128 bits have no place in a frame, and an `exit` inside of a function leaves no lane to meet.
-    !functions().next().is_none_or(|kernel| kernel.carries)
-        && functions().all(|f| !f.regs.contains(&Class::I128))
+    // Registers of 128 bits have no place in a frame, and an `exit` inside of a function leaves no lane to meet.
+    functions().all(|f| !f.regs.contains(&Class::I128))
         && functions().skip(1).all(|f| !f.blocks.iter().any(|b| b.term == Term::Exit))
 }

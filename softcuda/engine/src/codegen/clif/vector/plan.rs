@@ -156,6 +156,7 @@ fn handled(op: &Op) -> bool {
         | Op::Elect { .. }
         | Op::BarWarp { .. }
         | Op::Collective { .. }
+        | Op::ClusterBarrier { .. }
         | Op::Yield => true,
         _ => false,
     }

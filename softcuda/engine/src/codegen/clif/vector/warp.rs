@@ -15,6 +15,10 @@ impl Vector<'_> {
                 let t = self.group;
                 self.e.helper(Helper::Yield, &[t], None);
             }
+            Op::ClusterBarrier { wait } => {
+                let (t, wait) = (self.group, self.e.imm(types::I32, i64::from(*wait)));
+                self.e.helper(Helper::ClusterBarrier, &[t, wait], None);
+            }
             // All lanes are here.
             Op::BarWarp { .. } => {}
             Op::Bar { op, d, id, count, p } => self.barrier(*op, *d, id, count.as_ref(), p.as_ref()),
