@@ -8,7 +8,7 @@
 //! | the client sends | the server answers | then |
 //! |---|---|---|
 //! | [`ClientMessage::Probe`] | [`ServerMessage::ProbeReply`] | closed |
-//! | [`ClientMessage::Open`] | [`ServerMessage::Opened`] or [`ServerMessage::Refused`] | lives as long as the session; `Ping`, `Pong`, `Closed` |
+//! | [`ClientMessage::Open`] | [`ServerMessage::Opened`] or [`ServerMessage::Refused`] | lives as long as the session; `Ping`, `Pong`, `Revoke`, `Revoked`, `Unused`, `Closed` |
 //! | [`ClientMessage::Attach`] (a second connection) | [`ServerMessage::Attached`] or `Refused` | the socket belongs to the worker |
 //!
 //! This code runs inside other people's programs: it starts no thread, writes nothing to standard streams, raises no

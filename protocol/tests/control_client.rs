@@ -314,6 +314,31 @@ fn pings_pongs_and_the_end_arrive_without_waiting() {
     assert_eq!(next(&mut control).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
 
+#[test]
+fn a_revocation_is_answered_without_waiting_also_by_one_who_is_not_read() {
+    let address = server(|mut stream| {
+        greet(&mut stream, hello());
+        read(&mut stream);
+        write(&mut stream, &ServerMessage::Opened(Box::new(opened(vec![]))));
+        write(&mut stream, &ServerMessage::Revoke { device: 3 });
+        assert_eq!(read(&mut stream), ClientMessage::Revoked { device: 3 });
+        assert_eq!(read(&mut stream), ClientMessage::Unused { device: 3 });
+        write(&mut stream, &ServerMessage::Revoke { device: 4 });
+        // From here on nothing is read.
+        std::thread::sleep(TIMEOUT);
+    });
+    let config = config(&address.to_string());
+    let mut control = connect(&config, soon()).unwrap();
+    control.open(&config, &Open::default(), soon()).unwrap();
+    assert_eq!(next(&mut control).unwrap(), Event::Revoke { device: 3 });
+    control.send_revoked(3).unwrap();
+    control.send_unused(3).unwrap();
+    assert!(!control.wants_to_send(), "all of it fits the socket");
+    assert_eq!(next(&mut control).unwrap(), Event::Revoke { device: 4 });
+    let refused = (0..10_000_000).find_map(|_| control.send_revoked(4).err());
+    assert!(refused.is_some() && control.wants_to_send(), "what waits is bounded");
+}
+
 /// Waits as the interposer's watcher does.
 fn next(control: &mut Control) -> std::io::Result<Event> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -58,7 +58,9 @@ pub async fn serve(shared: Arc<Shared>, stream: Stream, peer: Peer, waiting: Wai
                 refuse(&stream, reason, NO_DEVICE).await;
             }
         },
-        ClientMessage::Ping { .. } => refuse(&stream, "a ping comes after Open".into(), NO_DEVICE).await,
+        ClientMessage::Ping { .. } | ClientMessage::Revoked { .. } | ClientMessage::Unused { .. } => {
+            refuse(&stream, "a message of an open session came before Open".into(), NO_DEVICE).await;
+        }
     }
 }
 

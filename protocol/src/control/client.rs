@@ -19,6 +19,9 @@ use super::message::{Attach, ClientMessage, Hello, Open, Opened, ProbeReply, Ser
 use super::secret::host_key;
 use crate::config::{ClientConfig, TransportChoice};
 
+/// What may wait to be sent. A server that reads takes it at once.
+const OUTGOING_MAX: usize = 4096;
+
 /// A control connection. After [`Control::open`] it must live as long as the session: the server ends the session
 /// when it closes.
 #[derive(Debug)]
@@ -38,6 +41,11 @@ pub enum Event {
     Pong {
         /// The number of the ping.
         n: u64,
+    },
+    /// Others need memory of this device. Answered by [`Control::send_revoked`].
+    Revoke {
+        /// The device's place in [`super::Snapshot::devices`].
+        device: u32,
     },
     /// The session is over, for this reason.
     Closed {
@@ -223,15 +231,45 @@ impl Control {
     pub fn send_ping(&mut self, n: u64) -> io::Result<bool> {
         let sent = self.outgoing.is_empty();
         if sent {
-            self.outgoing = encode(&ClientMessage::Ping { n }).map_err(io::Error::other)?;
+            self.queue(&ClientMessage::Ping { n })?;
+        } else {
+            self.flush()?;
         }
+        Ok(sent)
+    }
+
+    /// Says that nothing of a device's memory is unused any more, without waiting.
+    pub fn send_revoked(&mut self, device: u32) -> io::Result<()> {
+        self.queue(&ClientMessage::Revoked { device })
+    }
+
+    /// Says that memory of a device is unused again, without waiting.
+    pub fn send_unused(&mut self, device: u32) -> io::Result<()> {
+        self.queue(&ClientMessage::Unused { device })
+    }
+
+    /// Whether some of what was said has not left yet: then poll for room too, and call [`Control::flush`].
+    pub fn wants_to_send(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Sends what goes without waiting.
+    pub fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             match self.link.try_send(&self.outgoing)? {
                 Some(n) => drop(self.outgoing.drain(..n)),
                 None => break,
             }
         }
-        Ok(sent)
+        Ok(())
+    }
+
+    fn queue(&mut self, message: &ClientMessage) -> io::Result<()> {
+        if self.outgoing.len() > OUTGOING_MAX {
+            return Err(io::Error::other("the server asks much and reads nothing"));
+        }
+        self.outgoing.extend(encode(message).map_err(io::Error::other)?);
+        self.flush()
     }
 
     /// What has come, without waiting; `None`: nothing. The server's end of the connection is `UnexpectedEof`. Call it
@@ -241,6 +279,7 @@ impl Control {
             let invalid = |e| io::Error::new(io::ErrorKind::InvalidData, e);
             match self.incoming.next_message::<ServerMessage>().map_err(invalid)? {
                 Some(ServerMessage::Pong { n }) => return Ok(Some(Event::Pong { n })),
+                Some(ServerMessage::Revoke { device }) => return Ok(Some(Event::Revoke { device })),
                 Some(ServerMessage::Closed { reason }) => {
                     return Ok(Some(Event::Closed { reason: one_line(reason) }));
                 }

@@ -24,6 +24,17 @@ pub enum ClientMessage {
         /// Chosen by the client.
         n: u64,
     },
+    /// Answer to [`ServerMessage::Revoke`]: what was unused of this device's memory has gone back, and nothing is unused
+    /// until this client says [`ClientMessage::Unused`].
+    Revoked {
+        /// The device, as the server named it.
+        device: u32,
+    },
+    /// There is unused memory of this device again, which was last said to be none.
+    Unused {
+        /// The device's place in [`Snapshot::devices`].
+        device: u32,
+    },
 }
 
 /// What a server says on a connection.
@@ -48,6 +59,11 @@ pub enum ServerMessage {
     Pong {
         /// The number of the ping.
         n: u64,
+    },
+    /// Other sessions need memory of this device: give back what is unused, and say so ([`ClientMessage::Revoked`]).
+    Revoke {
+        /// The device's place in [`Snapshot::devices`].
+        device: u32,
     },
     /// The session ended; the connection closes after it.
     Closed {

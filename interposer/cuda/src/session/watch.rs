@@ -153,6 +153,12 @@ impl Watch {
                         self.ping = None;
                     }
                 }
+                // Nothing is given back yet.
+                Ok(Some(Event::Revoke { device })) => {
+                    if let Err(error) = self.control.send_revoked(device) {
+                        return Some(format!("the control connection failed: {error}"));
+                    }
+                }
                 Ok(Some(Event::Closed { reason })) => return Some(format!("the server ended it: {reason}")),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Some("the server closed the control connection".into());
