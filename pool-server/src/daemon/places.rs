@@ -20,6 +20,9 @@ const ONE_ADDRESS: usize = 192;
 const WAITING: usize = 256;
 /// So long nobody's silence costs it its place. An honest client speaks as soon as it is connected.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// With so many waiting, half as long; with twice as many, a third; and so on. Clients that start together are not so many,
+/// and behind a crowd that says nothing a client gets in before it gives up.
+const CROWD: usize = 32;
 
 /// Where a peer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,6 +120,12 @@ impl Places {
         Some(Waiting { places: Arc::clone(self), origin: Origin::of(peer), _permit: permit })
     }
 
+    /// How long a peer may be silent now.
+    fn patience(&self) -> Duration {
+        let waiting = WAITING - self.waiting.available_permits().min(WAITING);
+        self.patience / (1 + waiting / CROWD) as u32
+    }
+
     /// A permit of `from`. If there is none, the peer that has been silent longest loses its place: of `origin`, or of the
     /// origin that has most. Everybody who waits takes one peer's place at most, so no more end than are needed.
     async fn permit(&self, from: Arc<Semaphore>, origin: Option<Origin>) -> Option<OwnedSemaphorePermit> {
@@ -124,13 +133,17 @@ impl Places {
         tokio::pin!(permit);
         let mut spent = false;
         loop {
-            let due = if spent { None } else { self.lock().shed(origin, self.patience) };
+            let patience = self.patience();
+            let due = if spent { None } else { self.lock().shed(origin, patience) };
             spent |= due == Some(Shed::Done);
             let later = async {
                 match due {
-                    Some(Shed::At(due)) => tokio::time::sleep_until(due).await,
+                    // More may be waiting by then, and it be due earlier.
+                    Some(Shed::At(due)) => {
+                        tokio::time::sleep_until(due.min(Instant::now() + self.patience / 10)).await;
+                    }
                     // Nobody is silent: all are about to give their places back.
-                    None if !spent => tokio::time::sleep(self.patience).await,
+                    None if !spent => tokio::time::sleep(patience).await,
                     _ => std::future::pending().await,
                 }
             };
@@ -294,6 +307,32 @@ mod tests {
         assert!(held.iter_mut().all(|place| place.ended.try_recv().is_err()), "one more than needed lost it");
         drop((held, late));
         assert!(places.lock().by_origin.is_empty());
+    }
+
+    #[tokio::test]
+    async fn behind_a_silent_crowd_nobody_waits_for_long() {
+        let places = Places::new();
+        let peer = tcp("192.0.2.1");
+        let listen = |waiting: Waiting| async {
+            let mut place = waiting.place().await;
+            place.listen(std::future::pending::<()>()).await
+        };
+        let mut crowd = Vec::new();
+        while crowd.len() < ONE_ADDRESS + 208 {
+            // Whoever has got a place has given back its right to wait.
+            match places.queue(&peer) {
+                Some(waiting) => crowd.push(tokio::spawn(listen(waiting))),
+                None => tokio::task::yield_now().await,
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let late = places.queue(&peer).unwrap();
+        let start = Instant::now();
+        let place = late.place().await;
+        // Twice the patience, if it did not depend on how many wait.
+        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        drop(place);
+        crowd.into_iter().for_each(|one| one.abort());
     }
 
     #[tokio::test]
