@@ -19,5 +19,12 @@ pub use random::Random;
 pub use road::{Road, clean, preload_interposer};
 pub use server::Server;
 
-/// What both sides of a connection send first: the mark and the wire version (`docs/ARCHITECTURE.md`).
-pub const PREAMBLE: [u8; 8] = *b"GPUP\x02\x00\x00\x00";
+/// What both sides of a connection send first: the mark and the wire version (`docs/ARCHITECTURE.md`). The server says it.
+pub fn preamble(server: &Server) -> [u8; 8] {
+    use std::io::Read;
+    let mut first = [0; 8];
+    let mut connection = std::net::TcpStream::connect(&server.tcp).expect("the server listens");
+    connection.read_exact(&mut first).expect("the server speaks first");
+    assert_eq!(&first[..4], b"GPUP");
+    first
+}

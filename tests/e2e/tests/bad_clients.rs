@@ -7,14 +7,13 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use gpupool_e2e::{PREAMBLE, Road, Running, Server, build, clean, client, preload_interposer, run};
+use gpupool_e2e::{Road, Running, Server, build, clean, client, preamble, preload_interposer, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// First bytes that no client sends.
-fn garbage() -> Vec<(&'static str, Vec<u8>)> {
+fn garbage(good: [u8; 8]) -> Vec<(&'static str, Vec<u8>)> {
     let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let good = PREAMBLE;
     vec![
         ("noise", noise.clone()),
         ("a web client", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
@@ -52,7 +51,7 @@ fn garbage_ends_its_own_connection_only() {
     spin.arg("3");
     let mut spin = Running::start(spin);
     spin.wait_for_line("READY", LIMIT);
-    for (what, bytes) in garbage() {
+    for (what, bytes) in garbage(preamble(&server)) {
         let mut tcp = TcpStream::connect(&server.tcp).unwrap();
         tcp.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let other = tcp.try_clone().unwrap();
@@ -78,9 +77,8 @@ fn garbage_ends_its_own_connection_only() {
 #[test]
 fn silent_connections_keep_nobody_out() {
     let server = Server::start();
-    // Fewer than the places of one address. How more of them make room for each other, each after a second, is tested in
-    // pool-server's daemon/places.rs: a client behind hundreds may wait for longer than it is willing to.
-    let silent: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(&server.tcp).unwrap()).collect();
+    // More than the places of one address, and almost as many as may wait for one.
+    let silent: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(&server.tcp).unwrap()).collect();
     for road in Road::POOL {
         run(server.command(road, build::case("static13", "vector_add")), LIMIT)
             .expect_last_line("PASS vector_add");

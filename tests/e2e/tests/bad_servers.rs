@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use gpupool_e2e::{Outcome, PREAMBLE, build, clean, client, preload_interposer, run};
+use gpupool_e2e::{Outcome, build, clean, client, preload_interposer, run};
 
 /// CUDA_ERROR_NO_DEVICE and CUDA_ERROR_SYSTEM_NOT_READY.
 const REFUSALS: [&str; 2] = ["100", "802"];
@@ -55,6 +55,14 @@ fn serve(speak: fn(TcpStream)) -> String {
 /// Reads until the peer goes.
 fn listen_only(mut connection: TcpStream) {
     let _ = connection.read_to_end(&mut Vec::new());
+}
+
+/// The first bytes of a connection, which are the same in both directions.
+fn preamble(client: &mut TcpStream) -> [u8; 8] {
+    let mut first = [0; 8];
+    client.read_exact(&mut first).unwrap();
+    assert_eq!(&first[..4], b"GPUP");
+    first
 }
 
 #[test]
@@ -112,7 +120,8 @@ fn a_server_that_speaks_garbage() {
 #[test]
 fn a_server_that_begins_well_and_goes_on_with_garbage() {
     refuses(&serve(|mut connection| {
-        let _ = connection.write_all(&[&PREAMBLE[..], b"\xff\xff\xff\xff garbage"].concat());
+        let good = preamble(&mut connection);
+        let _ = connection.write_all(&[&good[..], b"\xff\xff\xff\xff garbage"].concat());
         listen_only(connection);
     }));
 }
@@ -164,7 +173,9 @@ fn a_program_with_cudart_fails_too_and_does_not_hang() {
 #[test]
 fn a_server_that_drips() {
     refuses(&serve(|mut connection| {
-        for byte in PREAMBLE.iter().chain(&[0x40, 0, 0, 0]).chain(std::iter::repeat_n(&0, 60)) {
+        for byte in
+            preamble(&mut connection).iter().chain(&[0x40, 0, 0, 0]).chain(std::iter::repeat_n(&0, 60))
+        {
             if connection.write_all(&[*byte]).is_err() {
                 return;
             }
