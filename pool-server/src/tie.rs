@@ -26,6 +26,11 @@ pub enum ToWorker {
         /// Comes back in the answer.
         n: u64,
     },
+    /// Other sessions have given back what they held unused: the answer to the `n`th [`FromWorker::Short`] and those before.
+    Reclaimed {
+        /// The question's number.
+        n: u64,
+    },
     /// End now.
     Shutdown,
 }
@@ -47,6 +52,13 @@ pub enum FromWorker {
     Pong {
         /// The ping's number.
         n: u64,
+    },
+    /// There is no memory left on a device: have the other sessions give back what they hold unused.
+    Short {
+        /// Chosen by the worker, and growing.
+        n: u64,
+        /// The device's place in [`SessionSpec::devices`].
+        device: u32,
     },
 }
 

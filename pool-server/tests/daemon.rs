@@ -273,6 +273,57 @@ fn a_stopped_daemon_makes_new_clients_fail_in_time() {
     kill(daemon.pid(), libc::SIGCONT);
 }
 
+/// The test is the client that is asked for its memory, and behaves as no client should.
+#[test]
+fn others_are_asked_for_memory_and_nobody_waits_for_a_liar() {
+    let server = Server::start(|_| {});
+    let mut holder = Session::open(&server.tcp()).unwrap();
+    let mut short = Session::open(&server.unix()).unwrap();
+    let revoke = Event::Revoke { device: 0 };
+
+    // Answers that nobody has asked for, and of devices that are not there.
+    for device in [0, 7, u32::MAX] {
+        holder.control.send_revoked(device).unwrap();
+    }
+    short.say(b'M');
+    assert_eq!(holder.event().unwrap(), revoke);
+    holder.control.send_revoked(0).unwrap();
+    holder.control.send_revoked(0).unwrap();
+    assert_eq!(short.hear(), b'm');
+
+    // From one that has answered nobody wants anything until it says that it has something.
+    for _ in 0..50 {
+        assert_eq!(short.ask(b'M'), b'm');
+    }
+    holder.control.send_ping(1).unwrap();
+    assert_eq!(holder.event().unwrap(), Event::Pong { n: 1 }, "asked again");
+
+    // And one that does not answer is waited for once.
+    holder.control.send_unused(0).unwrap();
+    holder.control.send_ping(2).unwrap();
+    assert_eq!(holder.event().unwrap(), Event::Pong { n: 2 });
+    let start = Instant::now();
+    assert_eq!(short.ask(b'M'), b'm');
+    assert!(start.elapsed() >= Duration::from_millis(250), "not waited for: {:?}", start.elapsed());
+    for _ in 0..50 {
+        assert_eq!(short.ask(b'M'), b'm');
+    }
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(holder.event().unwrap(), revoke);
+    holder.control.send_ping(3).unwrap();
+    assert_eq!(holder.event().unwrap(), Event::Pong { n: 3 }, "asked more than once");
+
+    // It can be gone as well.
+    holder.control.send_revoked(0).unwrap();
+    holder.control.send_unused(0).unwrap();
+    holder.control.send_ping(4).unwrap();
+    assert_eq!(holder.event().unwrap(), Event::Pong { n: 4 });
+    short.say(b'M');
+    assert_eq!(holder.event().unwrap(), revoke);
+    drop(holder);
+    assert_eq!(short.hear(), b'm');
+}
+
 #[test]
 fn garbage_costs_the_connection_that_sent_it() {
     let server = Server::start(|_| {});

@@ -11,6 +11,7 @@ mod places;
 pub mod pool;
 pub mod process;
 pub mod ready;
+mod reclaim;
 mod registry;
 mod session;
 mod stream;
@@ -32,6 +33,7 @@ use listen::UnixEndpoint;
 use places::Places;
 use pool::WorkerPool;
 use process::{Spawner, WorkerProgram};
+use reclaim::Reclaim;
 use registry::Registry;
 use stream::Stream;
 
@@ -68,6 +70,7 @@ struct Shared {
     hello: Hello,
     inventory: Snapshot,
     registry: Arc<Registry>,
+    reclaim: Arc<Reclaim>,
     pool: Arc<WorkerPool>,
     rooms: Arc<Semaphore>,
     max_sessions: usize,
@@ -125,6 +128,7 @@ impl Daemon {
             hello,
             inventory,
             registry: Registry::new()?,
+            reclaim: Arc::default(),
             pool,
             rooms: Arc::new(Semaphore::new(config.max_sessions)),
             max_sessions: config.max_sessions,

@@ -164,7 +164,9 @@ impl Worker {
             Err(_) => bail!("the driver did not load within {} s", limit.as_secs()),
             Ok(Ok(Some(FromWorker::Ready { snapshot }))) => worker.snapshot = snapshot,
             Ok(Ok(Some(FromWorker::Failed { reason }))) => bail!("{reason}"),
-            Ok(Ok(Some(FromWorker::Pong { .. }))) => bail!("a new worker answered a ping that nobody sent"),
+            Ok(Ok(Some(FromWorker::Pong { .. } | FromWorker::Short { .. }))) => {
+                bail!("a new worker speaks of a session that it has not")
+            }
             Ok(Ok(None) | Err(_)) => {
                 bail!("a worker that was loading {} {}", driver.display(), worker.end_by_itself().await.how)
             }

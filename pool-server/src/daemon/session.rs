@@ -1,5 +1,6 @@
 //! One session: a control connection, a worker, and what passes between them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::Shared;
 use super::auth::Peer;
 use super::connection::{NO_DEVICE, NOT_READY, refuse};
 use super::process::Worker;
+use super::reclaim::Membership;
 use super::registry::{Place, SECRET_LIFE};
 use super::stream::{Incoming, Outgoing, Stream};
 use crate::tie::{FromWorker, SessionSpec, ToWorker};
@@ -68,8 +70,9 @@ async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: 
     let transports = transports(&shared, &open, &peer);
     let Open { client: info, needs, architectures, .. } = open;
     let spec = SessionSpec { session: id, tenant, client: info, needs, devices, architectures };
+    let membership = shared.reclaim.join(id, &spec.devices);
     let end = match begin(&shared, spec, transports, &worker, &outgoing) {
-        Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place).await,
+        Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place, membership).await,
         Err(error) => End::Broken(format!("the session cannot begin: {error:#}")),
     };
     // The worker first: what it holds must not wait for a client that does not read.
@@ -160,6 +163,32 @@ impl End {
     }
 }
 
+/// What a worker waits for that has found no memory.
+#[derive(Default)]
+struct Shortage {
+    /// The newest of its questions.
+    n: u64,
+    under_way: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Shortage {
+    /// The worker asks. A question that comes before the last one is answered has the same answer.
+    fn begin(&mut self, n: u64, reclaim: impl FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.n = n;
+        self.under_way.get_or_insert_with(reclaim);
+    }
+
+    /// Waits for the answer; the question's number. For ever while there is no question. Giving it up loses nothing.
+    async fn end(&mut self) -> u64 {
+        match &mut self.under_way {
+            Some(under_way) => under_way.as_mut().await,
+            None => std::future::pending().await,
+        }
+        self.under_way = None;
+        self.n
+    }
+}
+
 /// Passes messages until something ends.
 async fn run(
     shared: &Shared,
@@ -167,8 +196,10 @@ async fn run(
     to_client: &Outgoing,
     worker: &mut Worker,
     mut place: Place,
+    mut memory: Membership,
 ) -> End {
     let mut shutdown = shared.shutdown.subscribe();
+    let mut shortage = Shortage::default();
     let mut attached = false;
     let attach_limit = tokio::time::sleep(SECRET_LIFE);
     tokio::pin!(attach_limit);
@@ -177,18 +208,27 @@ async fn run(
             message = client.next::<ClientMessage>() => match message {
                 // A frozen worker's queue fills; its pings are dropped and the client misses the answers, rightly.
                 Ok(Some(ClientMessage::Ping { n })) => drop(worker.send(&ToWorker::Ping { n })),
+                Ok(Some(ClientMessage::Revoked { device })) => memory.revoked(device),
+                Ok(Some(ClientMessage::Unused { device })) => memory.unused(device),
                 Ok(Some(_)) => return End::broken("the client sent a message that an open session does not have"),
                 Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return End::Broken(format!("the client sent garbage: {e}")),
                 Ok(None) | Err(_) => return End::ClientGone,
             },
             message = worker.incoming.next::<FromWorker>() => match message {
                 Ok(Some(FromWorker::Pong { n })) => drop(to_client.send(&ServerMessage::Pong { n })),
+                Ok(Some(FromWorker::Short { n, device })) => shortage.begin(n, || {
+                    Box::pin(Arc::clone(&shared.reclaim).from_others(memory.session(), device))
+                }),
                 Ok(Some(FromWorker::Failed { reason })) => return End::Broken(reason),
                 Ok(Some(FromWorker::Ready { .. })) => return End::broken("the worker reported twice"),
                 Ok(None) | Err(_) => {
                     let ended = worker.end_by_itself().await;
                     return if ended.well && attached { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
                 }
+            },
+            n = shortage.end() => drop(worker.send(&ToWorker::Reclaimed { n })),
+            Some(device) = memory.asked.recv() => if !to_client.send(&ServerMessage::Revoke { device }) {
+                memory.not_asked(device);
             },
             arrival = &mut place.arrival, if !attached => {
                 let Ok(data) = arrival else {

@@ -286,7 +286,7 @@ fn conclude(
 /// nothing is under way, and may last as long as the longest kernel otherwise.
 fn waits_for_all(cx: &Cx) -> Option<Awaited> {
     use numbers::*;
-    [context_synchronize, mem_alloc, mem_free]
+    [context_synchronize, context_settle, mem_alloc, mem_free]
         .contains(&cx.call.number())
         .then(|| Awaited::Context(cx.context_native()))
 }
@@ -396,6 +396,8 @@ const fn needs_context(number: u16) -> bool {
         library_unload,
         library_kernel,
         pool_name,
+        heap_reclaim,
+        heap_shrink,
     ];
     let mut i = 0;
     while i < free.len() {

@@ -22,6 +22,7 @@ mod helpers;
 mod landing;
 mod lanes;
 mod objects;
+mod others;
 mod output;
 mod parcels;
 mod primary;
@@ -32,11 +33,13 @@ mod tie;
 mod watcher;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use gpupool_protocol::control::{DataSocket, Snapshot, Transport};
 
 use crate::tie::{FromWorker, SessionSpec, ToWorker};
+use others::Others;
 use tie::Order;
 
 /// What a worker process does with a driver. The product has one implementation; tests have others, which need none.
@@ -63,6 +66,8 @@ pub struct WorkerSetup<D> {
     pub session: SessionSpec,
     /// What runs over the data connection.
     pub transport: Transport,
+    /// The way to the other sessions.
+    pub others: Others,
 }
 
 /// Runs the worker process over the tie on standard input. Ends the process at the end of the session without running
@@ -83,7 +88,7 @@ pub fn main<W: Work>() -> anyhow::Result<()> {
     tie::end_process(code)
 }
 
-fn serve<W: Work>(tie: &tie::Tie, orders: &tie::Orders) -> anyhow::Result<()> {
+fn serve<W: Work>(tie: &Arc<tie::Tie>, orders: &tie::Orders) -> anyhow::Result<()> {
     let path = match orders.next()? {
         Order { message: ToWorker::Setup { driver }, .. } => driver,
         other => bail!("the tie began with {:?} instead of Setup", other.message),
@@ -102,7 +107,7 @@ fn serve<W: Work>(tie: &tie::Tie, orders: &tie::Orders) -> anyhow::Result<()> {
     match orders.next()? {
         Order { message: ToWorker::Data { transport }, fd: Some(fd) } => {
             let data = DataSocket::from_fd(fd).context("the data connection cannot be used")?;
-            W::run(WorkerSetup { driver, session, transport }, data)
+            W::run(WorkerSetup { driver, session, transport, others: Others::new(Arc::clone(tie)) }, data)
         }
         Order { message: ToWorker::Data { .. }, fd: None } => {
             bail!("a data connection came without its descriptor")

@@ -1,7 +1,7 @@
 //! One session: its state, and the loop of the ring's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -23,6 +23,7 @@ use super::helpers::Helpers;
 use super::landing::Landing;
 use super::lanes::Lanes;
 use super::objects::{ContextState, Objects};
+use super::others::Others;
 use super::output::Output;
 use super::parcels::Parcels;
 use super::primary::Primaries;
@@ -60,6 +61,8 @@ pub struct Session {
     pub watcher: Watcher,
     /// Device memory that the client divides up.
     pub heaps: Heaps,
+    /// The other sessions, where a daemon knows of them.
+    pub others: OnceLock<Others>,
     /// Pinned memory that the client sees as well.
     pub arena: HostArena,
     /// Chunks that streams hold.
@@ -126,6 +129,7 @@ impl Session {
             callbacks: Arc::default(),
             watcher: Watcher::default(),
             heaps: Heaps::default(),
+            others: OnceLock::new(),
             arena: HostArena::default(),
             staging: Staging::default(),
             landing: Landing::default(),
@@ -189,7 +193,7 @@ impl Session {
 /// # Errors
 /// The session could not start, or was broken: by its client, or by the system.
 pub fn run(setup: WorkerSetup<Driver>, data: DataSocket) -> anyhow::Result<()> {
-    let WorkerSetup { driver, session: spec, transport } = setup;
+    let WorkerSetup { driver, session: spec, transport, others } = setup;
     if driver.hand.cuInit(0) != Code::SUCCESS {
         bail!("the driver does not start");
     }
@@ -201,6 +205,7 @@ pub fn run(setup: WorkerSetup<Driver>, data: DataSocket) -> anyhow::Result<()> {
     let devices =
         spec.devices.iter().map(|ordinal| device(&driver, *ordinal)).collect::<anyhow::Result<_>>()?;
     let session = Session::new(driver, link, devices).context("no memory for what kernels print")?;
+    let _ = session.others.set(others);
     session.output.capture().context("standard output cannot be captured")?;
     serve(&session, &mut receiver)
 }

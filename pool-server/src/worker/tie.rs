@@ -12,11 +12,14 @@ use anyhow::{Context, bail};
 use gpupool_protocol::control::{FrameBuffer, MESSAGE_MAX, encode};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
+use super::others::Answers;
 use crate::tie::{FromWorker, ToWorker};
 
 /// The sending half, for any thread.
 pub(super) struct Tie {
     stream: Mutex<UnixStream>,
+    /// Answers to what is asked of other sessions.
+    pub others: Answers,
 }
 
 /// A message for the main thread, with the descriptor that came along.
@@ -55,7 +58,7 @@ pub(super) fn start() -> anyhow::Result<(Arc<Tie>, Orders)> {
     rustix::stdio::dup2_stdin(&null).context("cannot replace standard input")?;
 
     let listener = stream.try_clone().context("cannot share the tie")?;
-    let tie = Arc::new(Tie { stream: Mutex::new(stream) });
+    let tie = Arc::new(Tie { stream: Mutex::new(stream), others: Answers::default() });
     let (sender, queue) = sync_channel(4);
     let answer = Arc::clone(&tie);
     std::thread::Builder::new()
@@ -82,6 +85,7 @@ fn listen(stream: &UnixStream, answer: &Tie, orders: &SyncSender<Order>) -> anyh
         while let Some(message) = frames.next_message::<ToWorker>()? {
             match message {
                 ToWorker::Ping { n } => answer.send(&FromWorker::Pong { n })?,
+                ToWorker::Reclaimed { n } => answer.others.answered(n),
                 ToWorker::Shutdown => return Ok(()),
                 message => {
                     let fd = match message {

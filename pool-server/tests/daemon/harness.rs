@@ -115,6 +115,11 @@ impl Work for StandIn {
                     let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?;
                     data.write_all(&child.id().to_le_bytes())?;
                 }
+                // Finds no memory, and says so.
+                b'M' => {
+                    setup.others.make_room(0);
+                    data.write_all(b"m")?;
+                }
                 b'B' => data.write_all(&vec![0xB5; BULK])?,
                 b'L' => loop {
                     std::thread::sleep(Duration::from_secs(1));
@@ -344,6 +349,11 @@ impl Session {
     /// And reads a byte of answer.
     pub fn ask(&mut self, order: u8) -> u8 {
         self.say(order);
+        self.hear()
+    }
+
+    /// Reads a byte.
+    pub fn hear(&mut self) -> u8 {
         let mut answer = [0];
         self.data().read_exact(&mut answer).unwrap();
         answer[0]

@@ -32,6 +32,12 @@ impl Server {
     /// Starts a server and waits until it listens.
     #[track_caller]
     pub fn start() -> Server {
+        Self::with(&[])
+    }
+
+    /// The same with more in its environment.
+    #[track_caller]
+    pub fn with(environment: &[(&str, &str)]) -> Server {
         let directory =
             tempfile::Builder::new().prefix("gpupool-e2e-").tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
@@ -42,6 +48,7 @@ impl Server {
         let (ready, writer) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).expect("a flag");
         let mut command = clean(Build::find().file("pool-server"));
+        command.envs(environment.iter().copied());
         command
             .args([
                 "serve",

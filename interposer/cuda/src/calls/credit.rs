@@ -64,7 +64,60 @@ fn allocate_slowly(cx: Cx, device: &'static Device, bytes: u64) -> Answer<Option
         return Ok(Some(at));
     }
     give_back(cx, device, Some(0))?;
-    grow(cx, device, bytes).map(Some)
+    match grow(cx, device, bytes) {
+        Err(OUT_OF_MEMORY) if reclaim(cx, device, bytes) => grow(cx, device, bytes).map(Some),
+        other => other.map(Some),
+    }
+}
+
+/// Has other sessions give back what they hold unused, for an allocation of `bytes` that has found no memory. Whether that
+/// may have helped.
+fn reclaim(cx: Cx, device: &Device, bytes: u64) -> bool {
+    let possible = bytes <= device.total_memory as u64;
+    possible && cx.session.uses.revoke && send::heap_reclaim(cx, device.pool).is_ok()
+}
+
+/// Carries out an allocation of `bytes` (as far as known) that does not come from credit; once more, if it finds no memory,
+/// when all that is unused was given back, of this session and of others.
+pub fn with_room(cx: Cx, bytes: u64, mut allocate: impl FnMut() -> Answer) -> Answer {
+    match allocate() {
+        Err(OUT_OF_MEMORY) => {}
+        other => return other,
+    }
+    let device = device(cx)?;
+    {
+        let heap = &device.heap;
+        let _growing = lock(&heap.growing);
+        settle(cx, heap)?;
+        give_back(cx, device, Some(0))?;
+    }
+    reclaim(cx, device, bytes);
+    allocate()
+}
+
+/// Other sessions need memory of this device: gives back everything unused. What was freed behind work that nobody has
+/// waited for is waited for, so on a thread of its own, and without taking an error from the call that shall report it.
+pub fn revoke(cx: Cx, device: &'static Device) {
+    let heap = &device.heap;
+    reap(cx, heap);
+    // Runs that do not go now are tried again when the server asks again.
+    let _ = give_back(cx, device, Some(0));
+    for context in heap.contexts() {
+        let frees = heap.frees();
+        let pending = cx.within(context).begin(numbers::context_settle, false, 0, |_| ());
+        if pending.and_then(|p| p.finish_quietly(|from| from.end())).is_ok() {
+            heap.settled(context, frees);
+        }
+    }
+    let _ = give_back(cx, device, Some(0));
+}
+
+/// Something is unused on this device; says it where the server was told that nothing is.
+#[inline]
+fn tell(cx: Cx, device: &Device) {
+    if device.heap.is_news() {
+        cx.session.revocations.unused(device.pool);
+    }
 }
 
 /// Agrees with the worker on a range of addresses, many times as large as the device's memory.
@@ -95,13 +148,18 @@ fn place(cx: Cx, device: &Device) -> Option<(Held, u64)> {
 
 /// Asks the worker for memory for an allocation.
 fn grow(cx: Cx, device: &Device, bytes: u64) -> Answer<u64> {
-    let growth = device.heap.plan(bytes)?;
+    let growth = device.heap.plan(bytes, cx.session.uses.credit)?;
     let (mut got, mut left) = (0, 0);
     let heap::Growth { address, least, most, piece } = growth;
     let grown = send::heap_grow(cx, device.pool, address, least, most, piece, &mut got, &mut left);
     match grown {
         Ok(()) if (least..=most).contains(&got) && got.is_multiple_of(piece) => {
+            // Of nothing left nothing is kept.
+            let left = if cx.session.uses.credit { left } else { 0 };
             device.heap.grown(growth, got, left, bytes);
+            if got > bytes {
+                tell(cx, device);
+            }
             Ok(address)
         }
         Ok(()) => Err(cx.session.bad_answer(gpupool_protocol::wire::codec::BadRecord::OutOfRange)),
@@ -118,7 +176,9 @@ fn grow(cx: Cx, device: &Device, bytes: u64) -> Answer<u64> {
 /// Of earlier work, where it had to be waited for. The memory is free all the same.
 pub fn free(cx: Cx, device: &Device, context: u64, address: u64, bytes: u64) -> Answer {
     let heap = &device.heap;
-    if !heap.free(context, address, heap::size(bytes)?) {
+    let surplus = heap.free(context, address, heap::size(bytes)?);
+    tell(cx, device);
+    if !surplus {
         return Ok(());
     }
     // As a driver that frees at once: the work that may use it is waited for. One thread at a time counts what it waits for.
@@ -138,17 +198,18 @@ pub fn context_gone(cx: Cx, context: u64, ranges: impl Iterator<Item = (u64, u64
     for (address, bytes) in ranges {
         if let (Some(device), Ok(bytes)) = (owner(cx, address), heap::size(bytes)) {
             device.heap.free(context, address, bytes);
+            tell(cx, device);
         }
     }
-    cx.session.devices.iter().for_each(|device| device.heap.settled(context, usize::MAX));
+    cx.session.devices.iter().for_each(|device| device.heap.settled(context, u64::MAX));
 }
 
 /// Takes what was freed where the work of its context is known to be done.
 fn reap(cx: Cx, heap: &Heap) {
+    let frees = heap.frees();
     for context in heap.contexts() {
-        let freed = heap.freed(context);
         if is_quiet(cx, context) {
-            heap.settled(context, freed);
+            heap.settled(context, frees);
         }
     }
 }
@@ -165,10 +226,10 @@ fn is_quiet(cx: Cx, context: u64) -> bool {
 /// Waits for the work that may use what was freed.
 fn settle(cx: Cx, heap: &Heap) -> Answer {
     for context in heap.contexts() {
-        let freed = heap.freed(context);
+        let frees = heap.frees();
         let synchronised = cuCtxSynchronize(cx.within(context));
         if synchronised.is_ok() {
-            heap.settled(context, freed);
+            heap.settled(context, frees);
         } else if context == cx.context {
             return synchronised;
         }

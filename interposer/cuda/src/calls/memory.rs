@@ -35,7 +35,9 @@ pub fn cuMemAlloc_v2(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize) -> Answer 
         Some(at) => at,
         None => {
             let (mut at, mut pitch) = (0, 0);
-            send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)?;
+            credit::with_room(cx, bytes as u64, || {
+                send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)
+            })?;
             at
         }
     };
@@ -57,7 +59,10 @@ pub fn cuMemAllocPitch_v2(
         return Err(INVALID_VALUE);
     }
     let (mut at, mut row) = (0, 0);
-    send::mem_alloc(cx, 0, 1, width as u64, height as u64, element, &mut at, &mut row)?;
+    let least = (width as u64).saturating_mul(height as u64);
+    credit::with_room(cx, least, || {
+        send::mem_alloc(cx, 0, 1, width as u64, height as u64, element, &mut at, &mut row)
+    })?;
     cx.session.memory.add(at, row.saturating_mul(height as u64), cx.context, Origin::Plain);
     pitch.set(row as usize)?;
     address.set(at)
@@ -109,7 +114,7 @@ fn allocate(
         return Err(INVALID_VALUE);
     }
     let mut at = 0;
-    send::mem_alloc_async(cx, bytes as u64, pool, stream, &mut at)?;
+    credit::with_room(cx, bytes as u64, || send::mem_alloc_async(cx, bytes as u64, pool, stream, &mut at))?;
     let context = stream.object.map_or(cx.context, |stream| stream.context.load(Relaxed));
     cx.session.memory.add(at, bytes as u64, context, Origin::Pooled);
     address.set(at)

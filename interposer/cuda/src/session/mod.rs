@@ -3,6 +3,7 @@
 mod devices;
 mod fork;
 mod optimisations;
+mod revoke;
 mod start;
 mod watch;
 
@@ -17,6 +18,7 @@ use gpupool_protocol::wire::{ClientLink, LinkError};
 
 pub use devices::{Device, Limits};
 pub use optimisations::Optimisations;
+pub use revoke::Revocations;
 
 use crate::callbacks::Callbacks;
 use crate::calls::link::Link;
@@ -96,6 +98,8 @@ pub struct Session {
     pub pinned: Pinned,
     /// Copies that non-blocking streams must wait for.
     pub unordered: Unordered,
+    /// What other sessions want of this one's memory.
+    pub revocations: Revocations,
     /// Kernels' text.
     pub output: Output,
     /// Host functions.

@@ -29,9 +29,14 @@ pub struct Optimisations {
     /// `landings`: over a network an asynchronous copy to pinned memory returns at once, and its bytes come when the worker
     /// has them. Without it when they have come.
     pub landings: bool,
+    /// `credit`: memory for later allocations is put aside with earlier ones, and kept when it is freed. Without it each large
+    /// allocation has memory of its own, which goes back when it is freed.
+    pub credit: bool,
+    /// `revoke`: memory that this session holds unused goes back when another finds none, and the other way round.
+    pub revoke: bool,
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "board",
     "local_sync",
     "posted_copies",
@@ -40,6 +45,8 @@ const NAMES: [&str; 8] = [
     "direct_receive",
     "recent_ranges",
     "landings",
+    "credit",
+    "revoke",
 ];
 
 impl Optimisations {
@@ -57,6 +64,8 @@ impl Optimisations {
             direct_receive,
             recent_ranges,
             landings,
+            credit,
+            revoke,
         ] = NAMES.map(|name| !config.disabled(name));
         Self {
             board,
@@ -67,6 +76,8 @@ impl Optimisations {
             direct_receive,
             recent_ranges,
             landings,
+            credit,
+            revoke,
         }
     }
 }
@@ -90,6 +101,8 @@ mod tests {
             direct_receive: true,
             recent_ranges: true,
             landings: true,
+            credit: true,
+            revoke: true,
         };
         assert_eq!(of(&[]), all);
         assert!(!of(&["board"]).board && of(&["board"]).local_sync);

@@ -115,6 +115,7 @@ fn begin(
         arena,
         pinned: Default::default(),
         unordered: Default::default(),
+        revocations: super::Revocations::with(bell.clone()),
         output: Default::default(),
         callbacks: Default::default(),
         ids: Default::default(),

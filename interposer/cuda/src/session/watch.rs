@@ -7,6 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -20,28 +22,41 @@ use gpupool_protocol::wire::threads::spawn_quiet;
 /// A wait that lasted so much longer than asked was no wait: the process was stopped.
 const STOPPED: Duration = Duration::from_millis(500);
 
-/// What a waiting thread rings.
+/// What wakes the watcher: a thread that has waited for long, or news for the server.
 #[derive(Clone)]
-pub struct Bell(Arc<OwnedFd>);
+pub struct Bell {
+    event: Arc<OwnedFd>,
+    /// A thread has waited for long since the watcher looked last.
+    waited: Arc<AtomicBool>,
+}
 
 impl Bell {
     /// A new one.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Self { event, waited: Arc::default() })
     }
 
     /// Its descriptor.
     pub fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.event.as_raw_fd()
     }
 
-    fn ring(&self) {
+    /// There is news for the server.
+    pub fn ring(&self) {
         // Full means that it was rung already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
     }
 
-    fn quiet(&self) {
-        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    fn ring_for_a_wait(&self) {
+        self.waited.store(true, Release);
+        self.ring();
+    }
+
+    /// Says whether a thread has waited for long.
+    fn quiet(&self) -> bool {
+        let _ = rustix::io::read(&*self.event, &mut [0; 8]);
+        self.waited.swap(false, AcqRel)
     }
 }
 
@@ -64,7 +79,7 @@ impl Watcher {
     /// Gives it the session.
     pub fn watch(self, session: &'static Session) {
         let bell = self.bell.clone();
-        session.link.on_long_wait(Box::new(move |_| bell.ring()));
+        session.link.on_long_wait(Box::new(move |_| bell.ring_for_a_wait()));
         let _ = self.session.send(session);
     }
 }
@@ -86,7 +101,7 @@ struct Watch {
 impl Watch {
     fn wait_for_session(mut self, session: &Receiver<&'static Session>) {
         if let Ok(session) = session.recv() {
-            let reason = self.run();
+            let reason = self.run(session);
             session.end(&reason);
             self.leave();
         }
@@ -101,16 +116,19 @@ impl Watch {
     }
 
     /// Watches until the session is over; gives the reason.
-    fn run(&mut self) -> String {
+    fn run(&mut self, session: &'static Session) -> String {
         loop {
             let asked = Instant::now();
             let timeout = self.ping.map(|(_, due)| due.saturating_duration_since(asked));
-            let rung = match self.sleep(timeout) {
-                Ok(rung) => rung,
+            let waited = match self.sleep(timeout) {
+                Ok(waited) => waited,
                 Err(error) => return format!("waiting on the control connection failed: {error}"),
             };
-            if let Some(reason) = self.read() {
+            if let Some(reason) = self.read(session) {
                 return reason;
+            }
+            if let Err(error) = self.tell(session) {
+                return format!("the control connection failed: {error}");
             }
             if let Some((_, due)) = &mut self.ping {
                 let now = Instant::now();
@@ -119,32 +137,37 @@ impl Watch {
                 } else if now >= *due {
                     return format!("the server gave no sign of life for {:?}", self.pong_within);
                 }
-            } else if rung && let Some(reason) = self.ask() {
+            } else if waited && let Some(reason) = self.ask() {
                 return reason;
             }
         }
     }
 
-    /// Sleeps until something is to be read, a waiting thread rings, or `timeout` is over. Says whether it was rung.
+    /// Sleeps until something is to be read, somebody rings, or `timeout` is over. Says whether a thread has waited for long.
     fn sleep(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let sending = if self.control.wants_to_send() { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [
-            PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN | sending),
+            PollFd::from_borrowed_fd(self.bell.event.as_fd(), PollFlags::IN),
         ];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let rung = fds[1].revents().contains(PollFlags::IN);
-        if rung {
-            self.bell.quiet();
-        }
-        Ok(rung)
+        Ok(fds[1].revents().contains(PollFlags::IN) && self.bell.quiet())
+    }
+
+    /// Tells the server what is to be told of memory.
+    fn tell(&mut self, session: &Session) -> io::Result<()> {
+        let news = session.revocations.news();
+        news.revoked.iter().try_for_each(|device| self.control.send_revoked(*device))?;
+        news.unused.iter().try_for_each(|device| self.control.send_unused(*device))?;
+        self.control.flush()
     }
 
     /// Reads all that has come; the reason if it ends the session.
-    fn read(&mut self) -> Option<String> {
+    fn read(&mut self, session: &'static Session) -> Option<String> {
         loop {
             match self.control.receive() {
                 Ok(None) => return None,
@@ -153,9 +176,10 @@ impl Watch {
                         self.ping = None;
                     }
                 }
-                // Nothing is given back yet.
                 Ok(Some(Event::Revoke { device })) => {
-                    if let Err(error) = self.control.send_revoked(device) {
+                    if session.revocations.asked(session, device)
+                        && let Err(error) = self.control.send_revoked(device)
+                    {
                         return Some(format!("the control connection failed: {error}"));
                     }
                 }

@@ -5,6 +5,8 @@
 //! done. What nobody uses goes back to the device beyond a limit, and before an allocation fails.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Mutex, MutexGuard};
 
 use super::held::Held;
@@ -29,6 +31,8 @@ pub struct Heap {
     state: Mutex<State>,
     /// Held while the worker is asked for memory, so that threads do not ask for the same need twice.
     pub growing: Mutex<()>,
+    /// The server was told that nothing is unused.
+    said_nothing: AtomicBool,
 }
 
 impl std::fmt::Debug for Heap {
@@ -59,12 +63,16 @@ struct Space {
     /// Memory that was freed and may still be used by posted work.
     waiting: Vec<Freed>,
     waiting_bytes: u64,
+    /// How often something was freed.
+    frees: u64,
     kept_max: u64,
 }
 
 /// A freed allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Freed {
+    /// Its number.
+    number: u64,
     context: u64,
     address: u64,
     bytes: u64,
@@ -132,13 +140,25 @@ impl Heap {
 
     /// Memory of a context was freed. Says whether more is unused now than may be kept.
     pub fn free(&self, context: u64, address: u64, bytes: u64) -> bool {
-        let freed = Freed { context, address, bytes };
         self.space(|space| {
-            space.waiting.push(freed);
+            space.frees += 1;
+            space.waiting.push(Freed { number: space.frees, context, address, bytes });
             space.waiting_bytes += bytes;
             space.unused() > space.kept_max
         })
         .unwrap_or(false)
+    }
+
+    /// The server will be told that nothing is unused: from now on [`Heap::is_news`] says when that is not so any more.
+    /// Before one looks for what is unused.
+    pub fn say_nothing(&self) {
+        self.said_nothing.store(true, Release);
+    }
+
+    /// Whether something unused, which has just come up, is news to the server. Once for each time that it was told.
+    #[inline]
+    pub fn is_news(&self) -> bool {
+        self.said_nothing.load(Acquire) && self.said_nothing.swap(false, AcqRel)
     }
 
     /// Memory that is the program's and that it does not use.
@@ -160,22 +180,22 @@ impl Heap {
         contexts
     }
 
-    /// How much was freed so far of a context. What is counted before a wait for its work is done after it.
-    pub fn freed(&self, context: u64) -> usize {
-        self.space(|s| s.waiting.iter().filter(|freed| freed.context == context).count()).unwrap_or(0)
+    /// How often something was freed so far. What is counted before a wait for a context's work is done after it.
+    pub fn frees(&self) -> u64 {
+        self.space(|space| space.frees).unwrap_or(0)
     }
 
-    /// The work is done that may have used the first `count` of what was freed of a context.
-    pub fn settled(&self, context: u64, count: usize) {
-        self.space(|space| space.settled(context, count));
+    /// The work of a context is done that may have used what was freed by the first `frees` frees.
+    pub fn settled(&self, context: u64, frees: u64) {
+        self.space(|space| space.settled(context, frees));
     }
 
-    /// Chooses addresses for an allocation of `bytes`.
+    /// Chooses addresses for an allocation of `bytes`. `ahead`: more memory is welcome, for later ones.
     ///
     /// # Errors
     /// CUDA_ERROR_OUT_OF_MEMORY: the range is used up.
-    pub fn plan(&self, bytes: u64) -> Answer<Growth> {
-        self.space(|space| space.plan(bytes)).flatten().ok_or(OUT_OF_MEMORY)
+    pub fn plan(&self, bytes: u64, ahead: bool) -> Answer<Growth> {
+        self.space(|space| space.plan(bytes, ahead)).flatten().ok_or(OUT_OF_MEMORY)
     }
 
     /// The worker has refused.
@@ -220,6 +240,7 @@ impl Space {
             pieces: BTreeMap::new(),
             waiting: Vec::new(),
             waiting_bytes: 0,
+            frees: 0,
             kept_max: KEPT_MAX,
         }
     }
@@ -228,13 +249,11 @@ impl Space {
         self.free.total() + self.waiting_bytes
     }
 
-    fn settled(&mut self, context: u64, count: usize) {
-        let mut left = count;
+    fn settled(&mut self, context: u64, frees: u64) {
         let (free, bytes) = (&mut self.free, &mut self.waiting_bytes);
         self.waiting.retain(|freed| {
-            let goes = freed.context == context && left > 0;
+            let goes = freed.context == context && freed.number <= frees;
             if goes {
-                left -= 1;
                 *bytes -= freed.bytes;
                 free.give(freed.address, freed.bytes);
             }
@@ -242,11 +261,11 @@ impl Space {
         });
     }
 
-    fn plan(&mut self, bytes: u64) -> Option<Growth> {
+    fn plan(&mut self, bytes: u64, ahead: bool) -> Option<Growth> {
         let least = bytes.checked_next_multiple_of(self.granularity)?;
         let large = bytes >= LARGE;
         let piece = if large { least } else { self.granularity };
-        let most = if large { least } else { least.max(STEP / piece * piece) };
+        let most = if large || !ahead { least } else { least.max(STEP / piece * piece) };
         Some(Growth { address: self.bare.take(most)?, least, most, piece })
     }
 
@@ -304,7 +323,7 @@ mod tests {
         if let Some(at) = heap.take(bytes) {
             return Some(at);
         }
-        let growth = heap.plan(bytes).unwrap();
+        let growth = heap.plan(bytes, true).unwrap();
         let got = growth.most.min((*left / 8 / growth.piece * growth.piece).max(growth.least));
         if got > *left {
             heap.refused(growth);
@@ -330,14 +349,14 @@ mod tests {
         let second = allocate(&heap, 16 * MIB, &mut left).unwrap();
         assert_eq!((second, heap.unused()), (first + 16 * MIB, 0));
         heap.free(7, first, 16 * MIB);
-        let seen = heap.freed(7);
+        let seen = heap.frees();
         heap.free(8, second, 8 * MIB);
         heap.free(7, second + 8 * MIB, 8 * MIB);
         assert_eq!((heap.take(512), heap.unused(), heap.contexts()), (None, 32 * MIB, vec![7, 8]));
         heap.settled(7, seen);
         assert_eq!((heap.take(16 * MIB), heap.take(512)), (Some(first), None));
-        heap.settled(8, usize::MAX);
-        heap.settled(7, usize::MAX);
+        heap.settled(8, u64::MAX);
+        heap.settled(7, u64::MAX);
         assert_eq!((heap.waiting(), heap.take(16 * MIB)), (0, Some(second)));
     }
 
@@ -347,7 +366,7 @@ mod tests {
         let large = allocate(&heap, 100 * MIB, &mut left).unwrap();
         let small = allocate(&heap, 512, &mut left).unwrap();
         assert!(!heap.free(1, large, 100 * MIB));
-        heap.settled(1, 1);
+        heap.settled(1, u64::MAX);
         assert_eq!(heap.spare(None), [], "all of it may be kept");
         let runs = heap.spare(Some(0));
         assert_eq!(runs, [(large, 100 * MIB), (small + 2 * MIB, 30 * MIB)]);
@@ -355,7 +374,40 @@ mod tests {
         heap.shrunk(runs[0], true);
         heap.shrunk(runs[1], false);
         assert_eq!(heap.unused(), 32 * MIB - 512);
-        assert_eq!(heap.plan(100 * MIB).unwrap().address, large, "its addresses are free again");
+        assert_eq!(heap.plan(100 * MIB, true).unwrap().address, large, "its addresses are free again");
+    }
+
+    #[test]
+    fn a_wait_settles_only_what_was_freed_before_it_however_often_it_is_told() {
+        let (heap, mut left) = (heap(), 1 << 40);
+        let [one, two, three] = [(); 3].map(|()| allocate(&heap, 2 * MIB, &mut left).unwrap());
+        heap.free(1, one, 2 * MIB);
+        heap.free(1, two, 2 * MIB);
+        // Two threads that wait for the same work.
+        let before = heap.frees();
+        heap.settled(1, before);
+        heap.free(1, three, 2 * MIB);
+        heap.settled(1, before);
+        assert_eq!((heap.waiting(), heap.take(4 * MIB)), (2 * MIB, Some(one)));
+    }
+
+    #[test]
+    fn what_comes_up_after_the_server_was_told_of_nothing_is_news_once() {
+        let heap = Heap::default();
+        assert!(!heap.is_news());
+        heap.say_nothing();
+        assert!(heap.is_news() && !heap.is_news());
+    }
+
+    #[test]
+    fn without_credit_an_allocation_gets_no_more_than_it_needs() {
+        let heap = heap();
+        let growth = heap.plan(512, false).unwrap();
+        assert_eq!((growth.least, growth.most), (2 * MIB, 2 * MIB));
+        heap.grown(growth, 2 * MIB, 0, 512);
+        assert!(heap.free(1, growth.address, 512), "nothing is kept");
+        heap.settled(1, u64::MAX);
+        assert_eq!(heap.spare(None), [(growth.address, 2 * MIB)]);
     }
 
     #[test]
@@ -363,7 +415,7 @@ mod tests {
         let (heap, mut left) = (heap(), 1 << 32);
         let at = allocate(&heap, 600 * MIB, &mut left).unwrap();
         assert!(heap.free(1, at, 600 * MIB), "an eighth of what is left is less");
-        heap.settled(1, 1);
+        heap.settled(1, u64::MAX);
         assert_eq!(heap.spare(None), [(at, 600 * MIB)]);
     }
 
@@ -385,7 +437,7 @@ mod tests {
                     mine.insert(at, bytes);
                 } else {
                     for context in heap.contexts() {
-                        heap.settled(context, usize::MAX);
+                        heap.settled(context, u64::MAX);
                     }
                     for run in heap.spare(Some(0)) {
                         left += run.1;

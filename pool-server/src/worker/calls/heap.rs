@@ -39,6 +39,14 @@ pub fn heap_grow(
     Ok(())
 }
 
+pub fn heap_reclaim(cx: &mut Cx, device: i32) -> Result<(), Fail> {
+    cx.device(device)?;
+    if let Some(others) = cx.session.others.get() {
+        others.make_room(device.cast_unsigned());
+    }
+    Ok(())
+}
+
 pub fn heap_shrink(cx: &mut Cx, device: i32, address: u64, bytes: u64) -> Result<(), Fail> {
     let heap = cx.session.heaps.find(cx.device(device)?)?;
     heap.shrink(&cx.session.driver.hand, address, bytes)

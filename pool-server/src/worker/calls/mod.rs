@@ -50,7 +50,7 @@ pub fn possible(f: &Functions, number: u16) -> bool {
         (&[n::context_destroy], f.cuCtxDestroy_v2.is_some()),
         (&[n::mem_alloc], f.cuMemAlloc_v2.is_some() && f.cuMemAllocPitch_v2.is_some()),
         (&[n::mem_free], f.cuMemFree_v2.is_some()),
-        (&[n::mem_info], f.cuMemGetInfo_v2.is_some()),
+        (&[n::mem_info, n::heap_reclaim], f.cuMemGetInfo_v2.is_some()),
         (
             &[n::heap_place, n::heap_grow, n::heap_shrink],
             f.cuMemAddressReserve.is_some()
@@ -107,7 +107,7 @@ pub fn possible(f: &Functions, number: u16) -> bool {
         (&[n::stream_destroy], f.cuStreamDestroy_v2.is_some()),
         (&[n::stream_synchronize], f.cuStreamSynchronize.is_some()),
         (&[n::stream_query, n::stream_watch], f.cuStreamQuery.is_some()),
-        (&[n::context_synchronize], f.cuCtxSynchronize.is_some()),
+        (&[n::context_synchronize, n::context_settle], f.cuCtxSynchronize.is_some()),
         (&[n::event_create], f.cuEventCreate.is_some()),
         (&[n::event_destroy], f.cuEventDestroy_v2.is_some()),
         (&[n::event_record], f.cuEventRecord.is_some()),

@@ -34,6 +34,10 @@ pub fn context_synchronize(cx: &mut Cx) -> Result<(), Fail> {
     cx.session.driver.hand.cuCtxSynchronize().ok()
 }
 
+pub fn context_settle(cx: &mut Cx) -> Result<(), Fail> {
+    cx.session.driver.hand.cuCtxSynchronize().ok()
+}
+
 pub fn stream_watch(cx: &mut Cx, stream: &Found<Stream>, word: u32, value: u64) -> Result<(), Fail> {
     watch(cx, stream, Goal::word(word, value)?)
 }

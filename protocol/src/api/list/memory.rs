@@ -20,11 +20,14 @@ hand call cuMemGetInfo_v2(free: *mut usize, total: *mut usize) using mem_info;
 206 call(slow, hand) record heap_grow(device: i32, address: u64, least: u64, most: u64, piece: u64, got: Out<u64>, left: Out<u64>);
 /// Takes whole pieces back, when no work uses them any more.
 207 call(slow, hand) record heap_shrink(device: i32, address: u64, bytes: u64);
-hand call cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) using heap_place, heap_grow, heap_shrink, mem_alloc, context_synchronize;
-hand call cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) using mem_alloc;
+/// Has other sessions give back what they hold unused of a device's memory, where an allocation has found none. Answered when
+/// they have, or have not in time.
+208 call(slow, hand) record heap_reclaim(device: i32);
+hand call cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) using heap_place, heap_grow, heap_shrink, heap_reclaim, mem_alloc, context_synchronize;
+hand call cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) using mem_alloc, heap_shrink, heap_reclaim;
 hand call cuMemFree_v2(address: CUdeviceptr) using mem_free, heap_shrink, context_synchronize;
-hand call cuMemAllocAsync | cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) using mem_alloc_async;
-hand call cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) using mem_alloc_async;
+hand call cuMemAllocAsync | cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) using mem_alloc_async, heap_shrink, heap_reclaim;
+hand call cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) using mem_alloc_async, heap_shrink, heap_reclaim;
 hand post cuMemFreeAsync | cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) using mem_free_async;
 local cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
 

@@ -13,6 +13,9 @@ macro_rules! list_stream {
 /// What the driver's query of the stream says now: success, not ready, or an error.
 606 call(hand) record stream_query(stream: Stream);
 605 post cuStreamWaitEvent | cuStreamWaitEvent_ptsz(stream: Stream, event: Event, flags: Bits<1>);
+/// Answers when all that was posted in the context before is done. Says nothing of what earlier posts have failed with: that is
+/// for the program's own calls to find.
+607 call(slow, hand) record context_settle();
 hand post cuStreamCreate(stream: *mut CUstream, flags: u32) using stream_create;
 hand post cuStreamCreateWithPriority(stream: *mut CUstream, flags: u32, priority: i32) using stream_create;
 hand post cuStreamDestroy_v2, cuStreamDestroy(stream: CUstream) using stream_destroy;
