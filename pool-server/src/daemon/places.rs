@@ -22,7 +22,7 @@ const WAITING: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// With so many waiting, half as long; with twice as many, a third; and so on. Clients that start together are not so many,
 /// and behind a crowd that says nothing a client gets in before it gives up.
-const CROWD: usize = 32;
+const CROWD: usize = 16;
 
 /// Where a peer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,24 +127,23 @@ impl Places {
     }
 
     /// A permit of `from`. If there is none, the peer that has been silent longest loses its place: of `origin`, or of the
-    /// origin that has most. Everybody who waits takes one peer's place at most, so no more end than are needed.
+    /// origin that has most. Everybody who waits takes one peer's place at a time: it may go to another who waits, and is then
+    /// taken from the next one after a while.
     async fn permit(&self, from: Arc<Semaphore>, origin: Option<Origin>) -> Option<OwnedSemaphorePermit> {
         let permit = from.acquire_owned();
         tokio::pin!(permit);
-        let mut spent = false;
         loop {
             let patience = self.patience();
-            let due = if spent { None } else { self.lock().shed(origin, patience) };
-            spent |= due == Some(Shed::Done);
+            let due = self.lock().shed(origin, patience);
             let later = async {
                 match due {
                     // More may be waiting by then, and it be due earlier.
                     Some(Shed::At(due)) => {
                         tokio::time::sleep_until(due.min(Instant::now() + self.patience / 10)).await;
                     }
-                    // Nobody is silent: all are about to give their places back.
-                    None if !spent => tokio::time::sleep(patience).await,
-                    _ => std::future::pending().await,
+                    // Nobody is silent: all are about to give their places back. Or the place is free, and may have gone to
+                    // another who waits.
+                    Some(Shed::Done) | None => tokio::time::sleep(patience).await,
                 }
             };
             tokio::select! {
@@ -329,8 +328,8 @@ mod tests {
         let late = places.queue(&peer).unwrap();
         let start = Instant::now();
         let place = late.place().await;
-        // Twice the patience, if it did not depend on how many wait.
-        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        // So long it would be, if it did not depend on how many wait.
+        assert!(start.elapsed() < 2 * PATIENCE, "{:?}", start.elapsed());
         drop(place);
         crowd.into_iter().for_each(|one| one.abort());
     }
