@@ -1,6 +1,9 @@
 //! The symbols of `cuda.h` and the rule by which `cuGetProcAddress` chooses one.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use cuda_abi_macros::symbol_rows;
 
 /// One symbol that `cuda.h` declares.
@@ -25,7 +28,7 @@ pub const FLAG_LEGACY: u64 = 1;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const FLAG_PER_THREAD: u64 = 2;
 
-/// Why [`resolve`] gives no symbol.
+/// Why [`choose`] gives no symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The version is newer than the driver, or the flags are none that exist: `CUDA_ERROR_INVALID_VALUE`.
@@ -43,18 +46,128 @@ pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
     ROWS.iter().map(|row| row.symbol)
 }
 
-/// The rows of a base name; empty when there is no such function.
-pub fn rows_of(base: &str) -> &'static [Row] {
-    let start = ROWS.partition_point(|row| row.base < base);
-    let length = ROWS[start..].partition_point(|row| row.base == base);
-    &ROWS[start..start + length]
+/// The rows of one base name.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// The first one's number.
+    first: u16,
+    /// How many; 0: the place is empty.
+    count: u16,
 }
 
-/// The symbol that `cuGetProcAddress(base, …, cuda_version, flags)` answers with.
+/// Places of [`PLACES`]: a power of two, several times as many as there are base names, so that few meet at one.
+const PLACES_COUNT: usize = 2048;
+
+/// The rows of each base name, at the place that [`place`] says or, where that is taken, behind it. Made by the compiler.
+static PLACES: [Rows; PLACES_COUNT] = places();
+
+const fn places() -> [Rows; PLACES_COUNT] {
+    let mut places = [Rows { first: 0, count: 0 }; PLACES_COUNT];
+    let mut first = 0;
+    while first < ROWS.len() {
+        let base = ROWS[first].base.as_bytes();
+        let mut behind = first + 1;
+        while behind < ROWS.len() && same(ROWS[behind].base.as_bytes(), base) {
+            behind += 1;
+        }
+        let mut at = place(base);
+        while places[at].count > 0 {
+            at = next(at);
+        }
+        places[at] = Rows { first: first as u16, count: (behind - first) as u16 };
+        first = behind;
+    }
+    places
+}
+
+/// `==`, which the compiler cannot yet work out while it compiles.
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+/// Where the rows of a name stand, if no other name stands there. A name is taken 8 bytes at a time: programs ask for
+/// hundreds, each many times its own length away from the one before.
+const fn place(name: &[u8]) -> usize {
+    // Odd, and with as many ones as zeros.
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut hash = name.len() as u64;
+    let mut rest = name;
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
+        hash ^= hash >> 32;
+        rest = behind;
+    }
+    let mut tail = 0;
+    if !rest.is_empty() {
+        if let Some(last) = name.last_chunk() {
+            tail = u64::from_le_bytes(*last);
+        } else {
+            while let Some((byte, behind)) = rest.split_first() {
+                tail = tail << 8 | *byte as u64;
+                rest = behind;
+            }
+        }
+    }
+    ((hash ^ tail).wrapping_mul(FACTOR) >> 32) as usize % PLACES_COUNT
+}
+
+const fn next(place: usize) -> usize {
+    (place + 1) % PLACES_COUNT
+}
+
+/// The numbers of a base name's rows; empty when there is no such function.
+#[inline]
+fn numbers_of(base: &[u8]) -> Range<usize> {
+    let mut at = place(base);
+    loop {
+        let Rows { first, count } = PLACES[at];
+        let (first, count) = (usize::from(first), usize::from(count));
+        if count == 0 || ROWS[first].base.as_bytes() == base {
+            return first..first + count;
+        }
+        at = next(at);
+    }
+}
+
+/// The rows of a base name; empty when there is no such function.
+pub fn rows_of(base: &str) -> &'static [Row] {
+    &ROWS[numbers_of(base.as_bytes())]
+}
+
+/// The number (in [`ROWS`]) of the symbol that `cuGetProcAddress(base, …, cuda_version, flags)` answers with.
 ///
 /// The rule of `cuda.h`: the newest form whose version is not above `cuda_version`; with
 /// [`FLAG_PER_THREAD`] its per-thread form if there is one, else the legacy form. Flags 0 and [`FLAG_LEGACY`] give
 /// the legacy form. Whether the caller implements the symbol is the caller's question.
+///
+/// # Errors
+/// See [`Refusal`].
+#[inline]
+pub fn choose(base: &[u8], cuda_version: i32, flags: u64, driver_version: i32) -> Result<usize, Refusal> {
+    if flags & !(FLAG_LEGACY | FLAG_PER_THREAD) != 0 || flags == (FLAG_LEGACY | FLAG_PER_THREAD) {
+        return Err(Refusal::InvalidValue);
+    }
+    if cuda_version > driver_version {
+        return Err(Refusal::InvalidValue);
+    }
+    let numbers = numbers_of(base);
+    let newest = |per_thread| {
+        let fits = |row: &Row| row.per_thread == per_thread && row.version <= cuda_version;
+        numbers.clone().find(|number| fits(&ROWS[*number]))
+    };
+    let own = if flags & FLAG_PER_THREAD != 0 { newest(true) } else { None };
+    match own.or_else(|| newest(false)) {
+        Some(number) => Ok(number),
+        None if numbers.is_empty() => Err(Refusal::NotFound),
+        None => Err(Refusal::VersionNotSufficient),
+    }
+}
+
+/// As [`choose`], but gives the symbol.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -64,20 +177,50 @@ pub fn resolve(
     flags: u64,
     driver_version: i32,
 ) -> Result<&'static str, Refusal> {
-    if flags & !(FLAG_LEGACY | FLAG_PER_THREAD) != 0 || flags == (FLAG_LEGACY | FLAG_PER_THREAD) {
-        return Err(Refusal::InvalidValue);
+    choose(base.as_bytes(), cuda_version, flags, driver_version).map(|number| ROWS[number].symbol)
+}
+
+/// What a library has for each symbol that it implements: for `cuGetProcAddress`, its address.
+#[derive(Debug)]
+pub struct Implemented<T> {
+    /// By number in [`ROWS`].
+    rows: Box<[Option<T>]>,
+    /// Those of other headers (`cudaProfiler.h`), which have one version.
+    others: HashMap<&'static [u8], T>,
+}
+
+impl<T: Copy> Implemented<T> {
+    /// From symbols and what there is for them.
+    pub fn new(all: impl Iterator<Item = (&'static str, T)>) -> Self {
+        let numbers: HashMap<&str, usize> = names().zip(0..).collect();
+        let (mut rows, mut others) = (vec![None; ROWS.len()], HashMap::new());
+        for (symbol, value) in all {
+            match numbers.get(symbol) {
+                Some(number) => rows[*number] = Some(value),
+                None => drop(others.insert(symbol.as_bytes(), value)),
+            }
+        }
+        Self { rows: rows.into(), others }
     }
-    if cuda_version > driver_version {
-        return Err(Refusal::InvalidValue);
-    }
-    let rows = rows_of(base);
-    let newest =
-        |per_thread| rows.iter().find(|row| row.per_thread == per_thread && row.version <= cuda_version);
-    let own = if flags & FLAG_PER_THREAD != 0 { newest(true) } else { None };
-    match own.or_else(|| newest(false)) {
-        Some(row) => Ok(row.symbol),
-        None if rows.is_empty() => Err(Refusal::NotFound),
-        None => Err(Refusal::VersionNotSufficient),
+
+    /// What `cuGetProcAddress` finds, by the rule of [`choose`]. A symbol that is not implemented is not found, since the
+    /// program may have another way.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    #[inline]
+    pub fn find(
+        &self,
+        base: &[u8],
+        cuda_version: i32,
+        flags: u64,
+        driver_version: i32,
+    ) -> Result<T, Refusal> {
+        match choose(base, cuda_version, flags, driver_version) {
+            Ok(number) => self.rows[number].ok_or(Refusal::NotFound),
+            Err(Refusal::NotFound) => self.others.get(base).copied().ok_or(Refusal::NotFound),
+            Err(refusal) => Err(refusal),
+        }
     }
 }
 
@@ -96,6 +239,51 @@ mod tests {
             rows_of("cuStreamBeginCaptur").is_empty() && rows_of("").is_empty() && rows_of("zz").is_empty()
         );
         assert_eq!(names().len(), 685);
+    }
+
+    #[test]
+    fn names_that_are_not_there_are_told_from_those_that_are() {
+        for row in &ROWS {
+            let name = row.base.as_bytes();
+            for at in 0..name.len() {
+                let mut other = name.to_vec();
+                other[at] ^= 1;
+                assert_eq!(numbers_of(&other).len(), rows_of_by_search(&other).len());
+                assert_eq!(numbers_of(&name[..at]).len(), rows_of_by_search(&name[..at]).len());
+            }
+        }
+    }
+
+    /// By a look at every row.
+    fn rows_of_by_search(base: &[u8]) -> Vec<&'static Row> {
+        ROWS.iter().filter(|row| row.base.as_bytes() == base).collect()
+    }
+
+    #[test]
+    fn few_names_meet_at_a_place() {
+        let steps = |row: &Row| {
+            let first = place(row.base.as_bytes());
+            let holds = |at: &usize| ROWS[usize::from(PLACES[*at].first)].base == row.base;
+            std::iter::successors(Some(first), |at| Some(next(*at))).position(|at| holds(&at)).unwrap()
+        };
+        let (most, sum) = ROWS.iter().map(steps).fold((0, 0), |(most, sum), n| (most.max(n), sum + n));
+        assert!(most <= 8 && sum < ROWS.len() / 2, "{most} steps at most, {sum} in all");
+    }
+
+    #[test]
+    fn what_a_library_implements_is_found_by_its_rule() {
+        let all = [("cuMemAlloc_v2", 1), ("cuStreamQuery_ptsz", 2), ("cuProfilerStart", 3)];
+        let library = Implemented::new(all.into_iter());
+        let find = |base: &str, version, flags| library.find(base.as_bytes(), version, flags, DRIVER);
+        assert_eq!(find("cuMemAlloc", DRIVER, 0), Ok(1));
+        assert_eq!(find("cuMemAlloc", 2000, 0), Err(Refusal::NotFound), "not implemented");
+        assert_eq!(find("cuMemAlloc", 1000, 0), Err(Refusal::VersionNotSufficient));
+        assert_eq!(find("cuStreamQuery", DRIVER, FLAG_PER_THREAD), Ok(2));
+        assert_eq!(find("cuStreamQuery", DRIVER, 0), Err(Refusal::NotFound), "not implemented");
+        assert_eq!(find("cuProfilerStart", 2000, 0), Ok(3));
+        assert_eq!(find("cuProfilerStart", DRIVER + 1, 0), Err(Refusal::InvalidValue));
+        assert_eq!(find("cuProfilerStop", DRIVER, 0), Err(Refusal::NotFound));
+        assert_eq!(library.find(b"cu\xff", DRIVER, 0, DRIVER), Err(Refusal::NotFound));
     }
 
     #[test]

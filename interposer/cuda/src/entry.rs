@@ -14,11 +14,11 @@ use crate::state::objects::lock;
 /// Writes a call's arguments.
 pub type Arguments<'a> = &'a dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// What an exported function returns: a `CUresult` as a number, since one that NVIDIA's runtime expects is not in
+/// Runs a body, and gives what its exported function returns: a `CUresult` as a number, since one that NVIDIA's runtime expects is not in
 /// `cuda.h`.
 #[inline(always)]
-pub fn number(answer: Answer) -> u32 {
-    match answer {
+pub fn number(body: impl FnOnce() -> Answer) -> u32 {
+    match body() {
         Ok(()) => 0,
         Err(Code(code)) => code,
     }

@@ -2,10 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 
+use cuda_abi::symbols::Implemented;
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUuuid};
 use gpupool_protocol::api::kinds::{self, Bits, DevicePtr, Elements, OptOut, Out, Pitch, Within, plane, row};
 
@@ -68,10 +68,12 @@ macro_rules! hand_symbols {
             // Apart from what catches its panics: then its arguments stay in registers.
             #[inline(never)]
             #[allow(clippy::too_many_arguments)]
-            unsafe fn body($($param: $ty),*) -> Answer {
-                let cx = Enter::enter(per_thread!($mode))?;
-                // SAFETY: the caller vouches for the arguments.
-                calls::$name(cx, $(unsafe { FromC::into_body($param) }),*)
+            unsafe fn body($($param: $ty),*) -> u32 {
+                entry::number(move || -> Answer {
+                    let cx = Enter::enter(per_thread!($mode))?;
+                    // SAFETY: the caller vouches for the arguments.
+                    calls::$name(cx, $(unsafe { FromC::into_body($param) }),*)
+                })
             }
             // Apart, since it needs the arguments in memory.
             #[cold]
@@ -79,7 +81,7 @@ macro_rules! hand_symbols {
             #[allow(clippy::too_many_arguments)]
             unsafe fn watched($($param: $ty),*) -> u32 {
                 // SAFETY: the caller vouches for the arguments.
-                let call = move || entry::number(unsafe { body($($param),*) });
+                let call = move || unsafe { body($($param),*) };
                 entry::watched(stringify!($symbol), arguments!($($param)*), call)
             }
             if entry::may_be_traced() {
@@ -87,7 +89,7 @@ macro_rules! hand_symbols {
                 return unsafe { watched($($param),*) };
             }
             // SAFETY: as above.
-            entry::run(stringify!($symbol), move || entry::number(unsafe { body($($param),*) }))
+            entry::run(stringify!($symbol), move || unsafe { body($($param),*) })
         }
     )*};
 }
@@ -104,16 +106,18 @@ macro_rules! auto_symbols {
             // Apart from what catches its panics: then its arguments stay in registers.
             #[inline(never)]
             #[allow(clippy::too_many_arguments)]
-            unsafe fn body($($param: <$kind as ClientArg>::C),*) -> Answer {
-                let cx = Cx::enter(per_thread!($mode))?;
-                cx.current()?;
-                // SAFETY: the caller vouches for the arguments.
-                $(let $param = unsafe { FromC::into_body($param) };)*
-                #[allow(unused_mut)]
-                let ($(mut $param,)*) = ($(<$kind as ClientArg>::check(cx, $param, $extent)?,)*);
-                send::$name(cx, $(<$kind as ClientArg>::arg(&mut $param)),*)?;
-                $(<$kind as ClientArg>::store($param);)*
-                Ok(())
+            unsafe fn body($($param: <$kind as ClientArg>::C),*) -> u32 {
+                entry::number(move || -> Answer {
+                    let cx = Cx::enter(per_thread!($mode))?;
+                    cx.current()?;
+                    // SAFETY: the caller vouches for the arguments.
+                    $(let $param = unsafe { FromC::into_body($param) };)*
+                    #[allow(unused_mut)]
+                    let ($(mut $param,)*) = ($(<$kind as ClientArg>::check(cx, $param, $extent)?,)*);
+                    send::$name(cx, $(<$kind as ClientArg>::arg(&mut $param)),*)?;
+                    $(<$kind as ClientArg>::store($param);)*
+                    Ok(())
+                })
             }
             // Apart, since it needs the arguments in memory.
             #[cold]
@@ -121,7 +125,7 @@ macro_rules! auto_symbols {
             #[allow(clippy::too_many_arguments)]
             unsafe fn watched($($param: <$kind as ClientArg>::C),*) -> u32 {
                 // SAFETY: the caller vouches for the arguments.
-                let call = move || entry::number(unsafe { body($($param),*) });
+                let call = move || unsafe { body($($param),*) };
                 entry::watched(stringify!($symbol), arguments!($($param)*), call)
             }
             if entry::may_be_traced() {
@@ -129,7 +133,7 @@ macro_rules! auto_symbols {
                 return unsafe { watched($($param),*) };
             }
             // SAFETY: as above.
-            entry::run(stringify!($symbol), move || entry::number(unsafe { body($($param),*) }))
+            entry::run(stringify!($symbol), move || unsafe { body($($param),*) })
         }
     )*};
 }
@@ -155,8 +159,9 @@ macro_rules! functions {
     };
 }
 
-/// The address of a function.
-struct Address(*const c_void);
+/// The address of a function, to be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Address(pub *const c_void);
 
 // SAFETY: nothing is read or written through it here.
 unsafe impl Send for Address {}
@@ -173,14 +178,14 @@ static HAND: Addresses = Addresses(gpupool_protocol::for_each_hand_symbol!(funct
 static AUTO: Addresses = Addresses(gpupool_protocol::for_each_auto_symbol!(functions));
 static PROFILER: Addresses = Addresses(for_each_profiler_symbol!(functions));
 
-/// The address of an exported symbol that does something. Programs ask for hundreds.
-pub fn address(symbol: &str) -> Option<*const c_void> {
-    static BY_NAME: OnceLock<HashMap<&str, Address>> = OnceLock::new();
-    let by_name = BY_NAME.get_or_init(|| {
+/// The addresses of the exported symbols that do something.
+#[inline]
+pub fn addresses() -> &'static Implemented<Address> {
+    static ADDRESSES: OnceLock<Implemented<Address>> = OnceLock::new();
+    ADDRESSES.get_or_init(|| {
         let all = HAND.0.iter().chain(AUTO.0).chain(PROFILER.0);
-        all.map(|(name, at)| (*name, Address(*at))).collect()
-    });
-    by_name.get(symbol).map(|address| address.0)
+        Implemented::new(all.map(|(name, at)| (*name, Address(*at))))
+    })
 }
 
 macro_rules! refused {

@@ -4,7 +4,7 @@
 use crate::driver;
 use crate::error::*;
 use crate::exports::{self, Address};
-use cuda_abi::symbols::{self, Refusal};
+use cuda_abi::symbols::Refusal;
 
 /// What `cuGetProcAddress_v2` reports beside its result (`CUdriverProcAddressQueryResult`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +22,10 @@ pub enum Status {
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for wrong flags and for a version newer than the driver.
-pub fn find(base: &str, version: i32, flags: u64) -> Result<std::result::Result<Address, Status>> {
-    match symbols::resolve(base, version, flags, driver::version()) {
-        // Exported and refused is as good as not there: the program may have another way.
-        Ok(symbol) => Ok(exports::address(symbol).ok_or(Status::NotFound)),
-        // Functions of other headers (cudaProfiler.h) have one version.
-        Err(Refusal::NotFound) => Ok(exports::address(base).ok_or(Status::NotFound)),
+pub fn find(base: &[u8], version: i32, flags: u64) -> Result<std::result::Result<Address, Status>> {
+    match exports::addresses().find(base, version, flags, driver::version()) {
+        Ok(address) => Ok(Ok(address)),
+        Err(Refusal::NotFound) => Ok(Err(Status::NotFound)),
         Err(Refusal::VersionNotSufficient) => Ok(Err(Status::TooOld)),
         Err(Refusal::InvalidValue) => Err(CUDA_ERROR_INVALID_VALUE),
     }

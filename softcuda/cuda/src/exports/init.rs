@@ -37,7 +37,7 @@ unsafe fn look_up(
     flags: u64,
 ) -> Result<std::result::Result<Address, Status>> {
     // SAFETY: the caller vouches for it.
-    procaddr::find(unsafe { text(symbol)? }, version, flags)
+    procaddr::find(unsafe { text(symbol)? }.as_bytes(), version, flags)
 }
 
 type Pair = (&'static std::ffi::CStr, &'static std::ffi::CStr);
