@@ -3,8 +3,6 @@
 
 #![allow(dead_code)] // of the modules that are pool-bench's
 
-#[path = "../src/cuda.rs"]
-mod cuda;
 #[path = "../src/programs.rs"]
 mod programs;
 #[path = "../src/server.rs"]
@@ -16,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use criterion::Criterion;
 
-use cuda::{Cuda, EMPTY_KERNEL};
+use bench_driver::{Driver, EMPTY_KERNEL};
 use programs::{Programs, Road};
 use server::Server;
 
@@ -40,7 +38,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure() -> anyhow::Result<()> {
-    let cuda = Cuda::load(Path::new("libcuda.so.1"))?;
+    let cuda = Driver::load(Path::new("libcuda.so.1"))?;
     let (buffer, stream) = (cuda.alloc(4096)?, cuda.stream()?);
     let kernel = cuda.kernel(EMPTY_KERNEL, "empty")?;
     let mut word = [0; 4];
@@ -69,7 +67,7 @@ fn measure() -> anyhow::Result<()> {
 }
 
 /// The time that the program waits for `calls` posts.
-fn batches(cuda: &Cuda, calls: u64, post: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+fn batches(cuda: &Driver, calls: u64, post: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
     let mut time = Duration::ZERO;
     let mut left = calls;
     while left > 0 {

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::cuda::{Cuda, EMPTY_KERNEL};
+use bench_driver::{Driver, EMPTY_KERNEL};
+
 use crate::measure::{Effort, times};
 use crate::report::{COPY_BYTES, Measure, Run};
 
@@ -11,14 +12,20 @@ const BATCH: u64 = 100;
 
 /// Calls one function `calls` times, with a synchronise after every hundred: for tools that count instructions.
 pub fn repeat(library: &Path, function: Repeated, calls: u32) -> anyhow::Result<()> {
-    let cuda = Cuda::load(library)?;
+    let cuda = Driver::load(library)?;
     let buffer = cuda.alloc(4096)?;
     let stream = cuda.stream()?;
     let kernel = cuda.kernel(EMPTY_KERNEL, "empty")?;
+    let context = cuda.current()?;
     for call in 1..=calls {
         match function {
             Repeated::Memset => cuda.memset_async(buffer, call, stream)?,
             Repeated::Launch => cuda.launch(kernel, buffer, stream)?,
+            Repeated::Current => cuda.current().map(drop)?,
+            Repeated::Device => cuda.device()?,
+            Repeated::Attribute => cuda.attribute()?,
+            Repeated::PushPop => cuda.push_and_pop(context)?,
+            Repeated::ProcAddress => cuda.proc_address()?,
         }
         if call % 100 == 0 {
             cuda.synchronize()?;
@@ -34,11 +41,21 @@ pub enum Repeated {
     Memset,
     /// `cuLaunchKernel`.
     Launch,
+    /// `cuCtxGetCurrent`.
+    Current,
+    /// `cuDeviceGet`.
+    Device,
+    /// `cuDeviceGetAttribute`.
+    Attribute,
+    /// `cuCtxPushCurrent` and `cuCtxPopCurrent`.
+    PushPop,
+    /// `cuGetProcAddress`.
+    ProcAddress,
 }
 
 /// Measures everything once.
 pub fn measure(library: &Path, quick: bool) -> anyhow::Result<Run> {
-    let cuda = Cuda::load(library)?;
+    let cuda = Driver::load(library)?;
     let mut run = Run { device: Some(cuda.device_name()?), ..Run::default() };
     let small = cuda.alloc(4096)?;
     let stream = cuda.stream()?;

@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use bench_driver::Driver;
 
 use crate::bars::{self, Bar, ratio, time};
-use crate::cuda::Cuda;
 use crate::latency::machine;
 use crate::memory;
 use crate::programs::{Programs, Road};
@@ -18,7 +18,10 @@ use crate::server::Server;
 /// How long all clients together may take to become ready, and to answer.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Memsets of one step.
-const STEP: u32 = 300;
+pub const STEP: u32 = 300;
+/// Clients that work side by side, and how often: they and bare pairs take turns.
+const MANY: u16 = 16;
+const ROUNDS: usize = 5;
 
 /// Bytes of a large copy in a session whose memory is measured.
 const LARGE: usize = 16 << 20;
@@ -93,15 +96,42 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let worst = |all: &[u64]| all.iter().copied().min().unwrap_or(0) as f64;
     let two = worst(&steps(2)?) / alone;
     bars.push(Bar::at_least("two clients, the slower one to one alone", two, 0.45, ratio));
-    let sixteen = steps(16)?;
-    let mean = sixteen.iter().sum::<u64>() as f64 / 16.0;
-    let far = sixteen.iter().map(|steps| (*steps as f64 - mean).abs()).fold(0.0, f64::max) / mean;
-    bars.push(Bar::at_most("16 clients, the farthest from their mean", far, 0.1, ratio));
+    let (mut bare, mut clients) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        bare.push(farthest("bare pairs", &raw_pairs(&programs, &seconds)?));
+        clients.push(farthest("clients", &steps(MANY)?));
+    }
+    let (bare, clients) = (middle(bare), middle(clients));
+    let what = format!("{MANY} clients, the farthest from their mean: 0.1, or as bare pairs are");
+    bars.push(Bar::at_most(&what, clients, bare.max(0.1), ratio));
 
     bars.extend(memory_bars(&programs, &driver, &server)?);
 
     print!("\n{}", bars::table(&bars));
     Ok(())
+}
+
+/// What as many pairs of processes do over bare shared memory: how the operating system shares out the processors.
+fn raw_pairs(programs: &Programs, seconds: &str) -> anyhow::Result<Vec<u64>> {
+    let start = || Client::start(Command::new(&programs.own).args(["raw-work", seconds]));
+    let (failed, all) = together(MANY, start)?;
+    ensure!(failed == 0, "{failed} of {MANY} bare pairs failed");
+    Ok(all)
+}
+
+/// How far the one that has made the most or the fewest steps is from the mean of all, as a part of it.
+fn farthest(who: &str, steps: &[u64]) -> f64 {
+    let mean = steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64;
+    let far = steps.iter().map(|steps| (*steps as f64 - mean).abs()).fold(0.0, f64::max) / mean;
+    let (least, most) = (steps.iter().min().unwrap_or(&0), steps.iter().max().unwrap_or(&0));
+    println!("{} {who}: {least} to {most} steps, the farthest from their mean {}", steps.len(), ratio(far));
+    far
+}
+
+/// The median.
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The arguments of `pool-bench memory`.
@@ -243,7 +273,7 @@ impl Drop for Client {
 }
 
 /// The client's side: `work` is what it does when it may go; what it gives is said.
-fn client(work: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<()> {
+pub fn client(work: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<()> {
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
@@ -256,7 +286,7 @@ fn client(work: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<()> {
 
 /// Says how many nanoseconds `cuInit` takes.
 pub fn client_init(library: &Path) -> anyhow::Result<()> {
-    let cuda = Cuda::open(library)?;
+    let cuda = Driver::open(library)?;
     client(|| {
         let start = Instant::now();
         cuda.init()?;
@@ -266,7 +296,7 @@ pub fn client_init(library: &Path) -> anyhow::Result<()> {
 
 /// Says how many steps of memsets and one small copy it has made.
 pub fn client_work(library: &Path, seconds: u16) -> anyhow::Result<()> {
-    let cuda = Cuda::load(library)?;
+    let cuda = Driver::load(library)?;
     let (small, stream) = (cuda.alloc(4096)?, cuda.stream()?);
     client(|| {
         let end = Instant::now() + Duration::from_secs(seconds.into());
@@ -282,7 +312,7 @@ pub fn client_work(library: &Path, seconds: u16) -> anyhow::Result<()> {
 
 /// Says how many bytes the client library has in this process, its rings left out.
 pub fn client_memory(library: &Path) -> anyhow::Result<()> {
-    let cuda = Cuda::open(library)?;
+    let cuda = Driver::open(library)?;
     let mut bytes = vec![1u8; LARGE];
     client(|| {
         let before = memory::own_anonymous()?;

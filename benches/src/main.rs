@@ -9,12 +9,12 @@ mod bars;
 mod calls;
 mod compare;
 mod crowd;
-mod cuda;
 mod latency;
 mod measure;
 mod memory;
 mod programs;
 mod raw;
+mod raw_pairs;
 mod report;
 mod server;
 mod shared;
@@ -55,6 +55,18 @@ enum Action {
         library: PathBuf,
         /// How long.
         seconds: u16,
+    },
+    /// Works with a peer of its own over bare shared memory when told, and says how much (`crowd` starts this)
+    #[command(hide = true)]
+    RawWork {
+        /// How long.
+        seconds: u16,
+    },
+    /// The peer of `raw-work`
+    #[command(hide = true)]
+    RawWorkPeer {
+        /// The inherited file descriptor of the shared memory.
+        fd: i32,
     },
     /// Sets up a session when told, and says what memory it takes (`memory` and `crowd` start this)
     #[command(hide = true)]
@@ -123,6 +135,8 @@ fn main() -> ExitCode {
         Action::ClientInit { library } => crowd::client_init(&library),
         Action::ClientWork { library, seconds } => crowd::client_work(&library, seconds),
         Action::ClientMemory { library } => crowd::client_memory(&library),
+        Action::RawWork { seconds } => raw_pairs::work(seconds),
+        Action::RawWorkPeer { fd } => raw_pairs::peer(fd),
         Action::PeerShm { fd } => raw::peer_shm(fd),
         Action::PeerTcp { address, connections } => raw::peer_tcp(address, connections),
     };

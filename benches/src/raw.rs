@@ -19,17 +19,17 @@ use crate::shared::Page;
 
 /// A record that asks for 4 bytes, and its answer, in words of 8 bytes: header of three words and three arguments there; the
 /// result and its length, and the bytes, back.
-const RECORD_WORDS: usize = 6;
+pub(crate) const RECORD_WORDS: usize = 6;
 const ANSWER_WORDS: usize = 2;
 /// The same as frames of a connection: a head and the record, a head and the word that publishes it; and back.
 const REQUEST: usize = 2 * 8 + RECORD_WORDS * 8 + 8;
 const ANSWER: usize = 2 * 8 + ANSWER_WORDS * 8 + 8;
 /// How long a waiting side looks before it sleeps, at the most: as long as the pool's on two processors.
-const LOOK: Duration = Duration::from_micros(20);
+pub(crate) const LOOK: Duration = Duration::from_micros(20);
 /// The longest wait for a peer: one that has gone never answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// In the ping word: the peer may go.
-const END: u64 = u64::MAX;
+pub(crate) const END: u64 = u64::MAX;
 /// A TCP message that starts with this byte is a ping-pong's; other requests are `BULK` and the end of the connection.
 const PING: u8 = 1;
 /// Announces [`COPY_BYTES`] bytes.
@@ -288,7 +288,7 @@ fn answer_tcp(mut socket: TcpStream) -> anyhow::Result<()> {
 }
 
 /// Starts this program as the other side of a measurement.
-fn peer(arguments: &[&str]) -> anyhow::Result<Child> {
+pub(crate) fn peer(arguments: &[&str]) -> anyhow::Result<Child> {
     let own = std::env::current_exe().context("cannot tell where pool-bench itself lies")?;
     Command::new(own).args(arguments).stdin(Stdio::null()).spawn().context("cannot start the peer process")
 }
@@ -307,7 +307,7 @@ fn bind_to_processor(number: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn finish(peer: &mut Child) -> anyhow::Result<()> {
+pub(crate) fn finish(peer: &mut Child) -> anyhow::Result<()> {
     let status = peer.wait()?;
     ensure!(status.success(), "the peer process ended with {status}");
     Ok(())

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use anyhow::Context;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -73,6 +73,18 @@ impl Page {
     pub fn sleepers(&self) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { AtomicU64::from_ptr(self.address.add(2 * DISTANCE).cast()) }
+    }
+
+    /// Whether the measuring process (0) or its peer (1) sleeps: not 0 while it does.
+    pub fn sleeps(&self, side: usize) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.address.add((3 + side % 2) * DISTANCE).cast()) }
+    }
+
+    /// The half of the ping word (0) or of the pong word (1) that changes with every value: a futex.
+    pub fn futex(&self, word: usize) -> &AtomicU32 {
+        // SAFETY: as above; the first half on a little-endian machine.
+        unsafe { AtomicU32::from_ptr(self.address.add(word % 2 * DISTANCE).cast()) }
     }
 
     /// The word that its peer writes when its answer is there.

@@ -1,7 +1,7 @@
 //! What loading and compiling costs. Each text gets a name that no run had before, so that no cache knows it.
 
-use crate::driver::Argument::{Buffer, Float, Int};
 use crate::measure::{Bench, Figures, Row};
+use bench_driver::Argument::{Buffer, Float, Int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The rows.

@@ -1,8 +1,8 @@
 //! Kernels beside the same algorithm in C.
 
-use crate::driver::Argument::{Buffer, Int};
 use crate::measure::{Bench, Figures, Row};
 use anyhow::bail;
+use bench_driver::Argument::{Buffer, Int};
 
 const KERNELS: &str = include_str!("../kernels/kernels.ptx");
 const TENSOR: &str = include_str!("../kernels/tensor.ptx");

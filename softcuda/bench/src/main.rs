@@ -12,7 +12,6 @@
 
 mod baseline;
 mod compile;
-mod driver;
 mod kernels;
 mod latency;
 mod measure;

@@ -1,7 +1,7 @@
 //! How a row is measured: interleaved pairs, and the median of their ratios.
 
 use crate::baseline::Baseline;
-use crate::driver::Driver;
+use bench_driver::Driver;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 

@@ -1,6 +1,8 @@
-//! The dozen driver calls that are measured, through `dlopen`, and safe to call: buffers carry their length, and
-//! everything ends with the process.
+//! Calls a CUDA driver library from outside, as programs do: through `dlopen`, and safe to call, as long as kernels are launched
+//! with what they ask for. For benchmarks; an error ends them, so it is a text.
 #![allow(unsafe_code)]
+
+mod owned;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -8,6 +10,8 @@ use std::ptr::{null, null_mut};
 
 use anyhow::{Context, bail};
 use libloading::Library;
+
+pub use owned::{Argument, Buffer, Module, OwnKernel};
 
 type Status = c_int;
 type Handle = *mut c_void;
@@ -53,12 +57,14 @@ functions! {
     synchronize = "cuCtxSynchronize": fn();
     stream_create = "cuStreamCreate": fn(*mut Handle, c_uint);
     mem_alloc = "cuMemAlloc_v2": fn(*mut u64, usize);
+    mem_free = "cuMemFree_v2": fn(u64);
     mem_get_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize);
     host_alloc = "cuMemHostAlloc": fn(*mut Handle, usize, c_uint);
     htod = "cuMemcpyHtoD_v2": fn(u64, *const c_void, usize);
     dtoh = "cuMemcpyDtoH_v2": fn(*mut c_void, u64, usize);
     memset_async = "cuMemsetD32Async": fn(u64, c_uint, usize, Handle);
     module_load = "cuModuleLoadData": fn(*mut Handle, *const c_void);
+    module_unload = "cuModuleUnload": fn(Handle);
     module_function = "cuModuleGetFunction": fn(*mut Handle, Handle, *const c_char);
     launch = "cuLaunchKernel": fn(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
 }
@@ -74,12 +80,12 @@ pub const EMPTY_KERNEL: &str = "\
 }
 ";
 
-/// A loaded driver with the first device's primary context current in the thread that made it.
-pub struct Cuda {
+/// A loaded driver.
+pub struct Driver {
     functions: Functions,
 }
 
-/// Device memory.
+/// Device memory that lives as long as the process, unless it is given up.
 #[derive(Clone, Copy)]
 pub struct DeviceBuffer {
     address: u64,
@@ -98,18 +104,18 @@ pub struct Stream(Handle);
 #[derive(Clone, Copy)]
 pub struct Kernel(Handle);
 
-impl Cuda {
+impl Driver {
     /// Loads the driver, initialises it and makes the first device's primary context current.
-    pub fn load(path: &Path) -> anyhow::Result<Cuda> {
-        let cuda = Cuda::open(path)?;
-        cuda.init()?;
-        cuda.primary()?;
-        Ok(cuda)
+    pub fn load(path: &Path) -> anyhow::Result<Driver> {
+        let driver = Driver::open(path)?;
+        driver.init()?;
+        driver.primary()?;
+        Ok(driver)
     }
 
     /// Loads the driver and does nothing with it.
-    pub fn open(path: &Path) -> anyhow::Result<Cuda> {
-        Ok(Cuda { functions: Functions::load(path)? })
+    pub fn open(path: &Path) -> anyhow::Result<Driver> {
+        Ok(Driver { functions: Functions::load(path)? })
     }
 
     /// `cuInit`.
