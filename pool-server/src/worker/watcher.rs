@@ -9,14 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpupool_protocol::wire::LinkError;
+use gpupool_protocol::wire::board::FAILED;
 use gpupool_protocol::wire::codec::BadRecord;
 use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::code::{Code, Fail};
 use super::session::{Broken, Session};
 
-/// Set in a board word together with the driver's code: the work has failed.
-pub const FAILED: u64 = 1 << 63;
 /// Questions in a row, while a new watch has to wait.
 const BATCH: usize = 128;
 /// Pauses between two rounds of questions: short at first, doubled up to the longest.

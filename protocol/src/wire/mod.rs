@@ -2,12 +2,13 @@
 //!
 //! [`client::ClientLink`] and [`worker::WorkerLink`] are the two ends, over any [`crate::transport`]. Below them, each
 //! with one subject: [`layout`] (all numbers), [`ring`] (arithmetic), [`producer`] and [`consumer`] (the two sides of
-//! the ring), [`direct`] and [`landing`] (bytes that skip the region), [`sleep`] (the wake-up handshake), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
+//! the ring), [`direct`] and [`landing`] (bytes that skip the region), [`sleep`] (the wake-up handshake), [`board`] (what the board's words say), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
 //! [`memory`], [`direct`], [`landing`], [`codec`] and [`threads`].
 
 #![deny(unsafe_code)]
 
 pub mod atomics;
+pub mod board;
 pub mod client;
 pub mod client_callbacks;
 pub mod client_calls;

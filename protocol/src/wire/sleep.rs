@@ -81,7 +81,7 @@ pub fn change_bell<A: Atomics>(bell: &A::U32) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::wire) mod tests {
     use super::*;
     use crate::wire::atomics::Model;
     use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -108,7 +108,8 @@ mod tests {
         }
     }
 
-    struct Line {
+    /// A word of news, and sleepers on a bell.
+    pub(in crate::wire) struct Line {
         news: AtomicU64,
         sleepers: AtomicU32,
         bell: AtomicU32,
@@ -116,7 +117,7 @@ mod tests {
     }
 
     impl Line {
-        fn new() -> Arc<Self> {
+        pub(in crate::wire) fn new() -> Arc<Self> {
             Arc::new(Self {
                 news: AtomicU64::new(0),
                 sleepers: AtomicU32::new(0),
@@ -127,6 +128,11 @@ mod tests {
 
         fn tell(&self, news: u64) {
             self.news.store(news, Ordering::Release);
+            self.wake_sleepers();
+        }
+
+        /// Wakes who sleeps, after news.
+        pub(in crate::wire) fn wake_sleepers(&self) {
             if someone_sleeps::<Model>(&self.sleepers) {
                 change_bell::<Model>(&self.bell);
                 self.futex.wake();
@@ -134,11 +140,15 @@ mod tests {
         }
 
         fn await_news(&self, at_least: u64) {
-            let ready = || self.news.load(Ordering::Acquire) >= at_least;
+            self.sleep_until(&|| self.news.load(Ordering::Acquire) >= at_least);
+        }
+
+        /// Sleeps until `ready` holds.
+        pub(in crate::wire) fn sleep_until(&self, ready: &dyn Fn() -> bool) {
             while !sleep_unless::<Model>(
                 &self.sleepers,
                 || self.bell.load(Ordering::Acquire),
-                &ready,
+                ready,
                 |seen| self.futex.wait(&self.bell, seen),
             ) {}
         }

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::atomics::Real;
+use super::board::raise;
 use super::consumer::Consumer;
 use super::layout::{
     BOARD_WORDS, CALLBACKS, CHUNK_BYTES, CHUNKS, Head, REPLY_IN_CHUNK, SLOT_PAYLOAD, SLOTS, down, up,
@@ -49,6 +51,7 @@ impl WorkerLink {
             reported: AtomicU64::new(0),
             released: [const { Mutex::new(0) }; CHUNKS as usize],
             callbacks_queued: Mutex::new(0),
+            raising: Mutex::new(()),
             landing: Mutex::new(()),
             arena,
         });
@@ -159,6 +162,8 @@ pub struct Replier {
     reported: AtomicU64,
     released: [Mutex<u64>; CHUNKS as usize],
     callbacks_queued: Mutex<u64>,
+    /// Held while a board word is raised.
+    raising: Mutex<()>,
     /// Held while bytes are sent to a landing: the window is for one at a time.
     landing: Mutex<()>,
     arena: Option<ArenaFile>,
@@ -245,9 +250,15 @@ impl Replier {
         Ok(())
     }
 
-    /// Sets a word of the completion board. Values of a word must not fall.
+    /// Raises a word of the completion board ([`super::board`]). Answers to watches of one word come from several threads: one
+    /// that comes late, behind a higher value, is dropped.
     pub fn board_set(&self, index: u32, value: u64) -> Result<(), LinkError> {
         below(index, BOARD_WORDS, "board word")?;
+        // Held until the value is on its way: elsewhere than on shared memory words arrive in the order in which they are sent.
+        let _raising = self.raising.lock().unwrap_or_else(PoisonError::into_inner);
+        if !raise::<Real>(self.down.word64(down::board(index)), value) {
+            return Ok(());
+        }
         self.publish(down::board(index), value)
     }
 

@@ -8,13 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use gpupool_protocol::wire::board::{Reading, Watches};
 use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::objects::lock;
 use crate::code::{Answer, NOT_READY};
-
-/// Set in a board word that carries an error instead of a value.
-const ERROR_BIT: u64 = 1 << 63;
 
 /// What was posted to an object, and what of it is known to be done.
 #[derive(Debug, Default)]
@@ -30,10 +28,25 @@ pub struct Progress {
 struct Watch {
     /// The board word of this object plus 1; 0: none yet.
     word: u32,
-    /// The value that the word will be raised to.
-    value: u64,
-    /// What will be done then.
+    /// The watches of that word.
+    watches: Watches,
+    /// What will be done when the newest of them is.
     covers: u64,
+}
+
+impl Watch {
+    /// What its word says; there must be one.
+    fn read(&self, board: &impl Board) -> Answer<Reading> {
+        Ok(self.watches.read(board.read(self.word - 1)?))
+    }
+
+    /// Has its word raised when everything up to `posted` is done.
+    fn begin(&mut self, board: &impl Board, posted: u64) -> Answer {
+        let value = self.watches.begin();
+        board.watch(self.word - 1, value)?;
+        self.covers = posted;
+        Ok(())
+    }
 }
 
 /// What a query needs of the session.
@@ -68,13 +81,13 @@ impl Progress {
 
     /// Everything up to `posted` is done.
     fn is_done(&self, posted: u64) {
-        self.done.fetch_max(posted, AcqRel);
+        raise(&self.done, posted);
     }
 
     /// A synchronise has waited for everything up to `posted`.
     pub fn synchronised(&self, posted: u64) {
         self.is_done(posted);
-        self.synchronised.fetch_max(posted, AcqRel);
+        raise(&self.synchronised, posted);
     }
 
     /// Whether a synchronise has waited for everything that was posted. That a query said yes is not enough: kernels'
@@ -92,15 +105,14 @@ impl Progress {
         }
         let mut watch = lock(&self.watch);
         if watch.word != 0 && watch.covers >= posted {
-            let now = board.read(watch.word - 1)?;
-            if now & ERROR_BIT == 0 {
-                if now < watch.value {
-                    return Err(NOT_READY);
+            match watch.read(board)? {
+                Reading::Waits => return Err(NOT_READY),
+                Reading::Done => {
+                    self.is_done(watch.covers);
+                    return Ok(());
                 }
-                self.is_done(watch.covers);
-                return Ok(());
+                Reading::Failed => {}
             }
-            // It may be of an object that was in this place before, whose watch ended late: the driver knows.
         }
         match board.ask() {
             Ok(()) => {
@@ -109,14 +121,12 @@ impl Progress {
             }
             Err(NOT_READY) => {
                 // A word that carries an error (of an object that was in this place before) carries nothing else any more.
-                if watch.word == 0 || board.read(watch.word - 1)? & ERROR_BIT != 0 {
+                if watch.word == 0 || watch.read(board)? == Reading::Failed {
                     watch.word = free_word().map_or(0, |word| word + 1);
                 }
                 // Without a word the next query asks again.
                 if watch.word != 0 {
-                    watch.value += 1;
-                    board.watch(watch.word - 1, watch.value)?;
-                    watch.covers = posted;
+                    watch.begin(board, posted)?;
                 }
                 Err(NOT_READY)
             }
@@ -145,13 +155,17 @@ impl Progress {
         }
         let posted = self.posted();
         // After an error on the word a query looks for another one.
-        if watch.covers >= posted || board.read(watch.word - 1)? & ERROR_BIT != 0 {
+        if watch.covers >= posted || watch.read(board)? == Reading::Failed {
             return Ok(());
         }
-        watch.value += 1;
-        board.watch(watch.word - 1, watch.value)?;
-        watch.covers = posted;
-        Ok(())
+        watch.begin(board, posted)
+    }
+}
+
+/// Raises a count. Often it is there already, and a look costs less.
+fn raise(count: &AtomicU64, to: u64) {
+    if count.load(Acquire) < to {
+        count.fetch_max(to, AcqRel);
     }
 }
 
@@ -165,6 +179,7 @@ fn free_word() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpupool_protocol::wire::board::FAILED;
     use std::cell::{Cell, RefCell};
 
     struct Fake {
@@ -254,7 +269,7 @@ mod tests {
         let (progress, worker) = (Progress::default(), fake());
         progress.post();
         assert_eq!(progress.query(&worker), Err(NOT_READY));
-        worker.board.set(ERROR_BIT | 700);
+        worker.board.set(FAILED | 700);
         progress.post();
         progress.watch_polled(&worker).unwrap();
         assert_eq!(*worker.watched.borrow(), [1], "the error would hide what comes after it");
@@ -268,7 +283,7 @@ mod tests {
         progress.post();
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         // Of the object that was in this place before: it ended while it was watched.
-        worker.board.set(ERROR_BIT | 400);
+        worker.board.set(FAILED | 400);
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         worker.answer.set(Err(crate::code::Code(700)));
         assert_eq!(progress.query(&worker), Err(crate::code::Code(700)));

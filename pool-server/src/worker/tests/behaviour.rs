@@ -2,6 +2,7 @@
 
 use gpupool_protocol::api::numbers::*;
 use gpupool_protocol::image::{Contents, JitOption};
+use gpupool_protocol::wire::board::FAILED;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::BOARD_WORDS;
 use gpupool_protocol::wire::{Head, LinkError, Record};
@@ -12,7 +13,6 @@ use super::{Body, Pool, again, handle, linked};
 use crate::worker::code::Code;
 use crate::worker::context::{Call, Cx};
 use crate::worker::dispatch;
-use crate::worker::watcher::FAILED;
 
 const NOT_MINE: u64 = 0x1234;
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::wire::WaitKind;
+use crate::wire::board::FAILED;
 use crate::wire::layout::{BODY_BYTES_MAX, SLOT_PAYLOAD, SLOTS};
 use proptest::prelude::*;
 
@@ -213,6 +214,16 @@ fn board_words_callbacks_and_output_reach_the_client() {
             assert_eq!(callback.join().unwrap(), Ok(99));
         });
         assert_eq!(link.board(17).unwrap(), 3);
+        // An answer that comes late takes nothing back, and a failure stays.
+        let failed = FAILED | 400;
+        for (step, (value, shown)) in (1..).zip([(2, 3), (failed, failed), (4, failed), (FAILED | 1, failed)])
+        {
+            replier.board_set(17, value).unwrap();
+            // Words arrive in the order in which they are sent.
+            replier.board_set(18, step).unwrap();
+            link.wait_board(18, step).unwrap();
+            assert_eq!(link.board(17).unwrap(), shown, "{over:?}");
+        }
         assert_eq!(link.output_written(), 1234);
         assert_eq!(link.next_callback(), Ok(None));
         assert!(matches!(replier.board_set(u32::MAX, 1), Err(LinkError::Protocol(_))));
