@@ -435,10 +435,10 @@ impl Lend for Vec<u8> {
     type Lent<'a> = Bytes<'a>;
     #[inline(always)]
     fn len(lent: &Bytes<'_>) -> usize {
-        8 + padded(match lent {
-            Bytes::Whole(bytes) => bytes.len(),
-            Bytes::Parameters(parameters) => parameters.block(),
-        })
+        match lent {
+            Bytes::Whole(bytes) => 8 + padded(bytes.len()),
+            Bytes::Parameters(parameters) => parameters.wire_len(),
+        }
     }
     #[inline(always)]
     fn put(lent: &Bytes<'_>, to: &mut Writer<'_>) {
@@ -448,10 +448,7 @@ impl Lend for Vec<u8> {
                 to.word(bytes.len() as u64);
                 to.bytes(bytes);
             }
-            Bytes::Parameters(parameters) => {
-                to.word(parameters.block() as u64);
-                parameters.put(to);
-            }
+            Bytes::Parameters(parameters) => parameters.put(to),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::hint::cold_path;
 
-use gpupool_protocol::wire::codec::{Block, Writer};
+use gpupool_protocol::wire::codec::{Block, Writer, padded};
 
 use crate::args::Bytes;
 use crate::code::{Answer, INVALID_VALUE, ensure};
@@ -26,33 +26,32 @@ pub struct Parameters<'a> {
 
 impl Parameters<'_> {
     /// Bytes of the parameter block.
-    #[inline(always)]
-    pub fn block(&self) -> usize {
+    fn block(&self) -> usize {
         self.kernel.block as usize
     }
 
-    /// Writes the block.
+    /// Bytes that [`Parameters::put`] writes.
+    #[inline(always)]
+    pub fn wire_len(&self) -> usize {
+        match &self.kernel.pieces {
+            Some(pieces) => pieces.wire_len(),
+            None => {
+                cold_path();
+                8 + padded(self.block())
+            }
+        }
+    }
+
+    /// Writes the block's length and the block.
     #[inline(always)]
     pub fn put(&self, to: &mut Writer<'_>) {
         let Self { kernel, pointers } = *self;
-        to.block(self.block(), kernel.has_gaps, |mut block| {
-            if !kernel.usual {
-                cold_path();
-                return self.put_any(block);
-            }
-            for (at, (offset, size)) in kernel.params.iter().enumerate() {
-                let parameter = pointers.at(at);
-                if parameter.is_null() {
-                    cold_path();
-                    block.lacks();
-                } else if *size == 8 {
-                    block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 8]>()).at(0));
-                } else {
-                    block.put_array(*offset, Ptr::of_argument(parameter.cast::<[u8; 4]>()).at(0));
-                }
-            }
-            block
-        });
+        let Some(pieces) = &kernel.pieces else {
+            cold_path();
+            to.word(self.block() as u64);
+            return to.block(self.block(), kernel.has_gaps, |block| self.put_any(block));
+        };
+        to.pieces(pieces, move |at| taken(pointers, at), move |at| taken(pointers, at));
     }
 
     /// Puts parameters of any size.
@@ -71,6 +70,16 @@ impl Parameters<'_> {
     }
 }
 
+/// The bytes of the parameter with this index; `None` if there is no pointer to it.
+#[inline(always)]
+fn taken<const N: usize>(pointers: Ptr<*mut c_void>, at: usize) -> Option<[u8; N]> {
+    let parameter = pointers.at(at);
+    if parameter.is_null() {
+        return None;
+    }
+    Some(Ptr::of_argument(parameter.cast::<[u8; N]>()).at(0))
+}
+
 /// The parameter block, from an array of pointers to the parameters. Else CUDA_ERROR_INVALID_VALUE.
 #[inline(always)]
 pub fn gathered(kernel: &Kernel, pointers: Ptr<*mut c_void>) -> Answer<Bytes<'_>> {
@@ -86,7 +95,7 @@ pub fn from_buffer(
     kernel: &Kernel,
     pointers: Ptr<*mut c_void>,
     extra: Ptr<*mut c_void>,
-) -> Answer<Bytes<'static>> {
+) -> Answer<&'static [u8]> {
     ensure(pointers.is_null(), INVALID_VALUE)?;
     let block = kernel.block as usize;
     let (mut buffer, mut size) = (0u64, None);
@@ -101,9 +110,7 @@ pub fn from_buffer(
         }
     }
     match size {
-        Some(size) if size >= block && (buffer != 0 || block == 0) => {
-            Ok(Bytes::Whole(host::bytes(buffer, block)))
-        }
+        Some(size) if size >= block && (buffer != 0 || block == 0) => Ok(host::bytes(buffer, block)),
         _ => Err(INVALID_VALUE),
     }
 }
@@ -124,8 +131,11 @@ mod tests {
 
     /// The block as it stands in a record behind its length.
     fn packed(kernel: &Kernel, pointers: Ptr<*mut c_void>, extra: Ptr<*mut c_void>) -> Answer<Vec<u8>> {
-        let bytes =
-            if extra.is_null() { gathered(kernel, pointers)? } else { from_buffer(kernel, pointers, extra)? };
+        let bytes = if extra.is_null() {
+            gathered(kernel, pointers)?
+        } else {
+            Bytes::Whole(from_buffer(kernel, pointers, extra)?)
+        };
         let mut record = vec![0xEE; <Vec<u8> as Lend>::len(&bytes)];
         let mut writer = Writer::over(&mut record);
         <Vec<u8> as Lend>::put(&bytes, &mut writer);
@@ -164,7 +174,7 @@ mod tests {
     #[test]
     fn parameters_of_the_usual_sizes_lie_as_the_others_do() {
         let k = kernel(&[(0, 4), (8, 8), (16, 4)]);
-        assert!(k.usual && k.has_gaps && !kernel(&[(0, 2)]).usual);
+        assert!(k.pieces.is_some() && k.has_gaps && kernel(&[(0, 2)]).pieces.is_none());
         let (mut a, mut b, mut c) = (0x0403_0201u32, 0x1122_3344_5566_7788u64, 0xddcc_bbaau32);
         let mut pointers =
             [from_mut(&mut a).cast::<c_void>(), from_mut(&mut b).cast(), from_mut(&mut c).cast()];

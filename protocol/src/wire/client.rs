@@ -17,7 +17,7 @@ use super::codec::{Reader, Writer, padded};
 use super::flusher::Flusher;
 use super::landing::Landings;
 use super::layout::{BOARD_WORDS, BODY_BYTES_MAX, Head, RECORD_BYTES_MAX, RING_BYTES, SLOTS, down, up};
-use super::memory::Region;
+use super::memory::{Kept, Region};
 use super::pool::IndexPool;
 use super::producer::Producer;
 use super::ring::{Place, Ring};
@@ -78,6 +78,9 @@ pub struct ClientLink {
     /// Whether the worker sees stores at once.
     mapped: bool,
     producer: Producer<RING_BYTES>,
+    /// The word that publishes records, and the worker's sleep: what every post touches.
+    published: Kept<AtomicU64>,
+    worker_sleep: Kept<AtomicU32>,
     /// The sleep of the worker for which somebody has rung last.
     rung: CachePadded<AtomicU32>,
     pub(super) slots: IndexPool,
@@ -113,6 +116,8 @@ impl ClientLink {
             state: transport.state().clone(),
             mapped: transport.mapped(),
             transport,
+            published: Kept::word64(&outgoing, up::PUBLISHED),
+            worker_sleep: Kept::word32(&incoming, down::WORKER_SLEEP),
             up: outgoing,
             down: incoming,
             producer: Producer::new(),
@@ -263,10 +268,10 @@ impl ClientLink {
             cold_path();
             self.skip(place.start, place.pad);
         }
-        let moved = self.producer.finish(place, self.up.word64(up::PUBLISHED));
+        let moved = self.producer.finish(place, &self.published);
         // The fence between the position and this look is in `finish`.
         if moved && self.mapped {
-            ring_once::<Real>(self.down.word32(down::WORKER_SLEEP), &self.rung, || self.wake_worker());
+            ring_once::<Real>(&self.worker_sleep, &self.rung, || self.wake_worker());
         }
     }
 

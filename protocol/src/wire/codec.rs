@@ -35,9 +35,9 @@ pub const fn padded(n: usize) -> usize {
 /// It never panics: what does not fit is not written, and [`Writer::finish`] says so. That is a defect of the caller,
 /// whose lengths and contents disagree.
 pub struct Writer<'a> {
-    at: *mut u8,
-    left: usize,
-    overrun: bool,
+    pub(super) at: *mut u8,
+    pub(super) left: usize,
+    pub(super) overrun: bool,
     memory: PhantomData<&'a mut [u8]>,
 }
 
@@ -160,19 +160,6 @@ impl Block<'_> {
     #[cold]
     pub fn lacks(&mut self) {
         self.overrun = true;
-    }
-
-    /// As [`Block::put`], for pieces of few bytes, whose number the compiler knows.
-    #[inline(always)]
-    pub fn put_array<const N: usize>(&mut self, offset: u32, piece: [u8; N]) {
-        // No sum of a 32-bit number and a small one wraps.
-        if u64::from(offset) + N as u64 > self.len as u64 {
-            cold_path();
-            self.overrun = true;
-            return;
-        }
-        // SAFETY: as in `put`.
-        unsafe { self.at.add(offset as usize).cast::<[u8; N]>().write_unaligned(piece) };
     }
 
     /// Puts a piece at its offset.

@@ -6,8 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -195,6 +197,40 @@ impl Region {
     pub fn receive(&self, socket: BorrowedFd<'_>, offset: u32, len: usize, wait: bool) -> io::Result<usize> {
         assert!(self.access == Access::ReadWrite);
         receive(socket, self.at(offset, len), len, wait)
+    }
+}
+
+/// A word of a region whose place has been checked: an `AtomicU64` or an `AtomicU32`.
+pub struct Kept<W> {
+    word: NonNull<W>,
+    _region: Arc<Region>,
+}
+
+// SAFETY: atomics of a mapping that lives as long as this value.
+unsafe impl<W: Sync> Send for Kept<W> {}
+// SAFETY: as above.
+unsafe impl<W: Sync> Sync for Kept<W> {}
+
+impl Kept<AtomicU64> {
+    /// The word at `offset`, as [`Region::word64`].
+    pub fn word64(region: &Arc<Region>, offset: u32) -> Self {
+        Self { word: NonNull::from(region.word64(offset)), _region: region.clone() }
+    }
+}
+
+impl Kept<AtomicU32> {
+    /// The word at `offset`, as [`Region::word32`].
+    pub fn word32(region: &Arc<Region>, offset: u32) -> Self {
+        Self { word: NonNull::from(region.word32(offset)), _region: region.clone() }
+    }
+}
+
+impl<W> Deref for Kept<W> {
+    type Target = W;
+    #[inline(always)]
+    fn deref(&self) -> &W {
+        // SAFETY: in the mapping, which lives as long as this value; only reached as an atomic.
+        unsafe { self.word.as_ref() }
     }
 }
 

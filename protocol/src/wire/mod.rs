@@ -3,7 +3,7 @@
 //! [`client::ClientLink`] and [`worker::WorkerLink`] are the two ends, over any [`crate::transport`]. Below them, each
 //! with one subject: [`layout`] (all numbers), [`ring`] (arithmetic), [`producer`] and [`consumer`] (the two sides of
 //! the ring), [`direct`] and [`landing`] (bytes that skip the region), [`sleep`] (the wake-up handshake), [`board`] (what the board's words say), [`memory`] (regions), [`state`] (errors, waits). Unsafe code is only in
-//! [`memory`], [`direct`], [`landing`], [`codec`] and [`threads`].
+//! [`memory`], [`direct`], [`landing`], [`codec`], [`pieces`] and [`threads`].
 
 #![deny(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod flusher;
 pub mod landing;
 pub mod layout;
 pub mod memory;
+pub mod pieces;
 pub mod pool;
 pub mod producer;
 pub mod ring;

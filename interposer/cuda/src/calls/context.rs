@@ -46,13 +46,15 @@ pub fn cuCtxCreate_v4(cx: Cx, out: Ptr<Handle>, params: Ptr<c_void>, flags: u32,
 
 fn create(cx: Cx, out: Ptr<Handle>, flags: u32, ordinal: i32) -> Answer {
     out.not_null()?;
-    let pool = cx.session.device(ordinal)?.pool;
+    let device = cx.session.device(ordinal)?;
+    let pool = device.pool;
     if flags & !CONTEXT_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
     let contexts = &cx.session.contexts;
     let (handle, pending) = contexts.create(|handle, context| {
         context.device.store(ordinal, Relaxed);
+        context.limits.set(&device.limits);
         context.flags.store(flags, Relaxed);
         context.primary.store(false, Relaxed);
         context.active.store(false, Relaxed);

@@ -8,15 +8,16 @@ use gpupool_protocol::api::kinds;
 
 use crate::args::{Bytes, StreamArg, stream};
 use crate::code::{
-    Answer, COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_CONFIGURATION, INVALID_HANDLE, INVALID_VALUE,
-    LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, ensure, there,
+    Answer, COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_CONFIGURATION, INVALID_CONTEXT, INVALID_HANDLE,
+    INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, ensure, there,
 };
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
-use crate::session::Limits;
+use crate::session::{Limits, Session};
 use crate::state::image::Kernel;
 use crate::state::objects::Event;
 use crate::state::objects::{self, Resident, lock};
+use crate::state::watch::Progress;
 use crate::{host, parameters};
 
 type Function = Raw<kinds::Function>;
@@ -175,7 +176,7 @@ fn post(cx: Cx, launch: &Launch<'_>, pointers: Ptr<*mut c_void>, extra: Ptr<*mut
     let function = there(cx.session.functions.get(launch.function.0), INVALID_HANDLE)?;
     let kernel = there(function.kernel.get(), INVALID_HANDLE)?;
     let stream = stream(cx, launch.stream)?;
-    let limits = &cx.session.device(context.device.load(Relaxed))?.limits;
+    let limits = there(context.limits.get(), INVALID_CONTEXT)?;
     if !possible(limits, launch) {
         cold_path();
         return Err(if function.from_runtime.load(Relaxed) { INVALID_CONFIGURATION } else { INVALID_VALUE });
@@ -191,16 +192,31 @@ fn post(cx: Cx, launch: &Launch<'_>, pointers: Ptr<*mut c_void>, extra: Ptr<*mut
     if !extra.is_null() {
         cold_path();
         let copy = *launch;
-        return send_block(cx, &copy, stream, parameters::from_buffer(kernel, pointers, extra)?);
+        let block = parameters::from_buffer(kernel, pointers, extra)?;
+        let StreamArg { wire, object, shared } = stream;
+        return send_block(cx.session, cx.context, cx.lane, &copy, wire, object, shared, block);
     }
     send(cx, launch, stream, parameters::gathered(kernel, pointers)?)
 }
 
-/// The record of a launch whose parameters are a block of the program's.
+/// The record of a launch whose parameters are a block of the program's. Takes the parts of a [`Cx`] and of a [`StreamArg`]:
+/// given by reference, they would have to be put into memory by every launch.
 #[cold]
 #[inline(never)]
-fn send_block(cx: Cx, launch: &Launch<'_>, stream: StreamArg, block: Bytes<'_>) -> Answer {
-    send(cx, launch, stream, block)
+#[allow(clippy::too_many_arguments)]
+fn send_block(
+    session: &'static Session,
+    context: u64,
+    lane: u32,
+    launch: &Launch<'_>,
+    wire: u64,
+    object: Option<&'static objects::Stream>,
+    shared: Option<&'static Progress>,
+    block: &[u8],
+) -> Answer {
+    let context_object = session.contexts.get(context);
+    let cx = Cx { session, context, context_object, lane, null_stream: 0 };
+    send(cx, launch, StreamArg { wire, object, shared }, Bytes::Whole(block))
 }
 
 #[inline(always)]
@@ -247,7 +263,8 @@ fn threads(launch: &Launch<'_>) -> u64 {
 #[inline(always)]
 fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
     if threads(launch) > kernel.most_threads {
-        return Err(too_many_threads(limits, kernel, launch));
+        cold_path();
+        return Err(too_many_threads(limits, kernel, threads(launch)));
     }
     ensure(!launch.cooperative || limits.cooperative, NOT_SUPPORTED)
 }
@@ -255,12 +272,12 @@ fn check(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Answer {
 /// What a block with more threads than the kernel takes is answered: that the kernel's registers are too many for it, or, where
 /// they are not, that it is beyond `__launch_bounds__`, which is a wrong value.
 #[cold]
-fn too_many_threads(limits: &Limits, kernel: &Kernel, launch: &Launch<'_>) -> Code {
+fn too_many_threads(limits: &Limits, kernel: &Kernel, threads: u64) -> Code {
     // A warp takes its registers in multiples of 8 a thread (CUDA programming guide, "Compute Capabilities").
     let registers =
         kernel.attribute(NUM_REGS).and_then(|n| u64::try_from(n).ok()).map(|n| n.next_multiple_of(8));
     match registers {
-        Some(n) if n * threads(launch).next_multiple_of(32) <= u64::from(limits.registers) => INVALID_VALUE,
+        Some(n) if n * threads.next_multiple_of(32) <= u64::from(limits.registers) => INVALID_VALUE,
         _ => LAUNCH_OUT_OF_RESOURCES,
     }
 }

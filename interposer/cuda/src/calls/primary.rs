@@ -22,6 +22,7 @@ pub fn primary_context(cx: Cx, ordinal: i32) -> Answer<u64> {
     if primary.handle == 0 {
         let (handle, ()) = cx.session.contexts.create(|handle, context| {
             context.device.store(ordinal, Relaxed);
+            context.limits.set(&device.limits);
             context.primary.store(true, Relaxed);
             context.active.store(false, Relaxed);
             context.sticky.store(0, Relaxed);

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::sync::Mutex;
 
 use gpupool_protocol::image::{Contents, KernelInfo, MAX_PARAMETERS};
+use gpupool_protocol::wire::pieces::Pieces;
 
 use super::objects::lock;
 
@@ -26,8 +27,8 @@ pub struct Kernel {
     pub params: Vec<(u32, u32)>,
     /// Whether some bytes of the parameter block belong to no parameter.
     pub has_gaps: bool,
-    /// Whether all parameters have 4 or 8 bytes.
-    pub usual: bool,
+    /// The same where all parameters have 4 or 8 bytes, as most have.
+    pub pieces: Option<Pieces>,
     /// Bytes of the parameter block.
     pub block: u32,
     /// CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, which follows from its registers and its launch bounds; the largest number where unknown.
@@ -53,8 +54,8 @@ impl Kernel {
             block = block.max(end);
         }
         let most_threads = attributes.first().map_or(u64::MAX, |most| (*most).max(0) as u64);
-        let usual = params.iter().all(|(_, size)| matches!(size, 4 | 8));
-        Some(Self { name, params, has_gaps, usual, block, most_threads, attributes })
+        let pieces = Pieces::new(&params);
+        Some(Self { name, params, has_gaps, pieces, block, most_threads, attributes })
     }
 
     /// An attribute as it was at the load.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::image::{Image, Kernel};
 use super::watch::Progress;
+use crate::session::Limits;
 
 /// Locks whatever state another thread left, since no code here leaves it half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -18,6 +19,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Context {
     /// Its device's ordinal, as the program counts.
     pub device: AtomicI32,
+    /// What every launch on that device is checked against; never null while the handle is valid.
+    pub limits: Known<Limits>,
     /// Flags of its creation.
     pub flags: AtomicU32,
     /// Whether it is its device's primary context.

@@ -26,10 +26,17 @@ pub struct Slot<T> {
     object: T,
 }
 
+impl<T: Default> Slot<T> {
+    /// One that holds no object.
+    fn fresh() -> Self {
+        Self { handle: AtomicU64::new(NONE), object: T::default() }
+    }
+}
+
 /// All objects of one kind.
 pub struct Table<T: 'static> {
-    /// Chunk 0, which is enough for most programs.
-    first: OnceLock<Box<[Slot<T>; FIRST as usize]>>,
+    /// Chunk 0, which is enough for most programs, and so is there from the start.
+    first: Box<[Slot<T>; FIRST as usize]>,
     /// The others.
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS - 1],
     /// Of a slot that has never been used.
@@ -67,7 +74,7 @@ impl<T: Default + 'static> Table<T> {
     /// No object yet. Handles of different kinds are never equal.
     pub fn of(kind: Kind) -> Self {
         Self {
-            first: OnceLock::new(),
+            first: Box::new(std::array::from_fn(|_| Slot::fresh())),
             chunks: [const { OnceLock::new() }; CHUNKS - 1],
             first_generation: kind.first_generation(),
             free: Mutex::default(),
@@ -89,7 +96,7 @@ impl<T: Default + 'static> Table<T> {
 
     #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        if index < FIRST { self.first.get()?.get(index as usize) } else { self.far_slot(index) }
+        if index < FIRST { self.first.get(index as usize) } else { self.far_slot(index) }
     }
 
     #[cold]
@@ -100,10 +107,11 @@ impl<T: Default + 'static> Table<T> {
 
     /// The slots of a chunk, which are made if they are not there; `None` if there is no such chunk.
     fn made(&self, chunk: usize) -> Option<&[Slot<T>]> {
-        let fresh = || Slot { handle: AtomicU64::new(NONE), object: T::default() };
         Some(match chunk.checked_sub(1) {
-            None => self.first.get_or_init(|| Box::new(std::array::from_fn(|_| fresh()))).as_slice(),
-            Some(far) => self.chunks.get(far)?.get_or_init(|| (0..FIRST << chunk).map(|_| fresh()).collect()),
+            None => self.first.as_slice(),
+            Some(far) => {
+                self.chunks.get(far)?.get_or_init(|| (0..FIRST << chunk).map(|_| Slot::fresh()).collect())
+            }
         })
     }
 
@@ -153,8 +161,10 @@ impl<T: Default + 'static> Table<T> {
 
     /// All that live now.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        let first = self.first.get().into_iter().flat_map(|chunk| chunk.iter());
-        let slots = first.chain(self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter()));
+        let slots = self
+            .first
+            .iter()
+            .chain(self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter()));
         slots.filter_map(|slot| match slot.handle.load(Acquire) {
             NONE => None,
             handle => Some((handle, &slot.object)),

@@ -45,16 +45,27 @@ mod found {
     #[inline(always)]
     pub fn own() -> *const Own {
         let at: *const Own;
-        // SAFETY: the sequence that the psABI lays down for descriptors. What the descriptor's function preserves depends on
-        // the loader's version, so everything that a call may change counts as changed; `rax` is the offset from the
-        // thread pointer, which stands at `fs:0`.
+        // SAFETY: the sequence that the psABI lays down for descriptors. The descriptor's function preserves all registers but
+        // `rax`, so that a caller's arguments stay where they are; loaders were found that forget the vector registers, so
+        // those count as changed. `rax` is the offset from the thread pointer, which stands at `fs:0`.
         unsafe {
             std::arch::asm!(
                 "leaq gpupool_own@tlsdesc(%rip), %rax",
                 "call *gpupool_own@tlscall(%rax)",
                 "addq %fs:0, %rax",
                 out("rax") at,
-                clobber_abi("C"),
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _,
+                out("xmm20") _, out("xmm21") _, out("xmm22") _, out("xmm23") _,
+                out("xmm24") _, out("xmm25") _, out("xmm26") _, out("xmm27") _,
+                out("xmm28") _, out("xmm29") _, out("xmm30") _, out("xmm31") _,
+                out("k0") _, out("k1") _, out("k2") _, out("k3") _,
+                out("k4") _, out("k5") _, out("k6") _, out("k7") _,
+                out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
                 options(att_syntax),
             );
         }
