@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Writer};
 use gpupool_protocol::wire::{CallHead, DownChunk, LinkError, PendingCall, Post, UpChunk};
 
-use crate::code::{
-    Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, NOT_SUPPORTED, ensure, from_wire, there,
-};
+use crate::code::{Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, NOT_SUPPORTED, ensure, from_wire};
 use crate::session::Session;
 use crate::state::objects::Context;
 use crate::{output, session, thread};
@@ -62,8 +60,10 @@ impl Cx {
     /// an error of its that stays.
     #[inline(always)]
     pub fn current(self) -> Answer<&'static Context> {
-        ensure(self.context != 0, INVALID_CONTEXT)?;
-        let context = there(self.context_object, CONTEXT_IS_DESTROYED)?;
+        let Some(context) = self.context_object else {
+            cold_path();
+            return Err(if self.context == 0 { INVALID_CONTEXT } else { CONTEXT_IS_DESTROYED });
+        };
         ensure(context.active.load(Relaxed), CONTEXT_IS_DESTROYED)?;
         let sticky = context.sticky.load(Relaxed);
         ensure(sticky == 0, Code(sticky))?;
