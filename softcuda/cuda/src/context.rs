@@ -9,7 +9,7 @@ use crate::graph::capture;
 use crate::stream::{Stream, Work};
 use crate::{current, per_thread, printf, progress};
 use cudarc::driver::sys::CUresult;
-use softcuda_engine::View;
+use softcuda_engine::{Realm, View};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -38,6 +38,8 @@ pub struct Context {
     /// What this context died of.
     pub fate: Arc<Fate>,
     gone: AtomicBool,
+    /// The heap of its kernels, and what they have printed.
+    pub realm: Arc<Realm>,
     /// What its kernels may touch, once it has been given access to another device's memory.
     view: OnceLock<Arc<View>>,
     legacy: Arc<Stream>,
@@ -96,6 +98,7 @@ impl Context {
                 shared_config: AtomicU32::new(1),
                 fate,
                 gone: AtomicBool::new(false),
+                realm: Realm::new(device.memory.clone()),
                 view: OnceLock::new(),
                 streams: Mutex::new(vec![Arc::downgrade(&legacy)]),
                 awaited: Mutex::default(),
@@ -229,7 +232,7 @@ impl Context {
         for (stream, position) in waits {
             progress::wait(|| stream.reached(*position));
         }
-        printf::flush(&self.device);
+        printf::flush(&self.realm);
         self.fate.check()
     }
 
@@ -335,6 +338,7 @@ impl Context {
         }
         // Its error, if any, has been reported or nobody is left to hear it.
         let _ = self.drain();
+        self.realm.empty_heap();
         cuda_abi::export_tables::context_destroyed(std::ptr::with_exposed_provenance_mut(self.handle));
         TABLES.contexts.remove(self.handle);
         for module in TABLES.modules.all().iter().filter(|m| m.context == self.handle) {

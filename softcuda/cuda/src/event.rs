@@ -312,7 +312,7 @@ pub fn synchronize(handle: usize) -> Result {
         record.wait();
     }
     if let Some(context) = TABLES.contexts.get(event.context) {
-        printf::flush(&context.device);
+        printf::flush(&context.realm);
     }
     event.check_context()
 }

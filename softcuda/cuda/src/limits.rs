@@ -1,9 +1,9 @@
-//! `cuCtxGetLimit` and `cuCtxSetLimit`. The sizes of the buffer of `printf` and of the heap of device code are the device's, whose
-//! contexts share both; a CPU needs none of the others, which are kept so that a program reads back what it set.
+//! `cuCtxGetLimit` and `cuCtxSetLimit`. A CPU needs none but those of the buffer of `printf` and of the heap of device code; the
+//! others are kept so that a program reads back what it set.
 #![forbid(unsafe_code)]
 
-use crate::device::Device;
 use crate::error::*;
+use softcuda_engine::Realm;
 
 /// The limits of a context, by their number.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Limits {
     ///
     /// # Errors
     /// As [`Limits::get`]; `CUDA_ERROR_INVALID_VALUE` for a value out of range.
-    pub fn set(&mut self, limit: u32, value: usize, device: &Device) -> Result {
+    pub fn set(&mut self, limit: u32, value: usize, realm: &Realm) -> Result {
         let index = Self::index(limit)?;
         let allowed = match index {
             0 => value <= 512 << 10,
@@ -57,8 +57,8 @@ impl Limits {
         }
         self.0[index] = value;
         match index {
-            PRINTF => device.engine.set_output_limit(value),
-            HEAP => device.engine.set_heap_limit(value as u64),
+            PRINTF => realm.set_output_limit(value),
+            HEAP => realm.set_heap_limit(value as u64),
             _ => {}
         }
         Ok(())

@@ -1,18 +1,18 @@
 //! What kernels print goes to the program's own `stdout` at the calls at which CUDA lets it appear.
 
-use crate::device::Device;
+use softcuda_engine::Realm;
 use std::sync::{Mutex, PoisonError};
 
 unsafe extern "C" {
     static stdout: *mut libc::FILE;
 }
 
-/// Writes out what the device's kernels have printed so far. Through the C library's buffer, so that it keeps its place
+/// Writes out what a context's kernels have printed so far. Through the C library's buffer, so that it keeps its place
 /// among what the program prints itself.
-pub fn flush(device: &Device) {
+pub fn flush(realm: &Realm) {
     static ORDER: Mutex<()> = Mutex::new(());
     let _held = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = device.engine.take_output();
+    let text = realm.take_output();
     if text.is_empty() {
         return;
     }

@@ -181,3 +181,44 @@ fn limits_of_printf_and_of_the_heap_hold() {
         assert!(!take(8 << 20));
     });
 }
+
+/// The heap of device code is a context's: its size, what is in it, and it goes with the context.
+#[test]
+fn each_context_has_a_heap_of_its_own() {
+    const TAKE: &str = ".version 8.0 .target sm_80 .address_size 64
+.extern .func (.param .b64 p) malloc(.param .b64 n);
+.visible .entry take(.param .u64 out, .param .u64 bytes) { .reg .b64 %o; .reg .b64 %n; .reg .b64 %p; .param .b64 n; .param .b64 p;
+ld.param.u64 %o, [out]; ld.param.u64 %n, [bytes]; st.param.b64 [n], %n; call (p), malloc, (n); ld.param.b64 %p, [p];
+st.global.u64 [%o], %p; ret; }";
+    const MIB: u64 = 1 << 20;
+    // Whether a kernel of the current context gets so much.
+    let take = |bytes: u64| {
+        let (take, out) = (function(module(TAKE), "take"), alloc(8));
+        assert_eq!(launch(take, 1, 1, 0, &[out, bytes]), CUDA_SUCCESS);
+        ok!(cuCtxSynchronize());
+        read(out, 8) != [0; 8]
+    };
+    // As much as a process can see of what others take meanwhile: a test by itself.
+    in_child("each_context_has_a_heap_of_its_own", &[], std::process::Stdio::null(), || {
+        let free = || {
+            let (mut free, mut total) = (0, 0);
+            ok!(cuMemGetInfo_v2(&mut free, &mut total));
+            free as u64
+        };
+        let _outer = context();
+        let before = free();
+        let first = context();
+        assert!(take(6 * MIB) && !take(6 * MIB), "of 8 MiB");
+        {
+            let _second = context();
+            assert!(take(6 * MIB), "the other one's heap is full, not this one's");
+            ok!(cuCtxSetLimit(2, 7 * MIB as usize));
+            assert!(!take(MIB + 4096));
+            assert!(before - free() >= 12 * MIB);
+        }
+        assert!(take(MIB), "the limit was another context's");
+        assert!(before - free() < 12 * MIB, "what the second one had is free again");
+        drop(first);
+        assert_eq!(free(), before);
+    });
+}

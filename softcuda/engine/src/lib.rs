@@ -72,7 +72,7 @@ mod runtime;
 mod texture;
 
 pub use codegen::cache::CodeCache;
-pub use engine::{Engine, Gate, Launch};
+pub use engine::{Engine, Gate, Launch, Realm};
 pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};

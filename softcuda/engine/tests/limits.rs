@@ -40,7 +40,7 @@ fn the_heap_of_device_code_has_a_limit() {
         d.run(take, [1; 3], [1; 3], &[o, bytes].map(Arg::U64)).unwrap();
         d.get::<u64>(o, 1)[0]
     };
-    d.engine.set_heap_limit(1 << 20);
+    d.engine.realm().set_heap_limit(1 << 20);
     let first = take(600 << 10);
     assert!(first != 0 && first % 16 == 0);
     assert_eq!(take(600 << 10), 0, "more than there is left");
@@ -71,18 +71,18 @@ fn what_does_not_fit_is_lost_oldest_first() {
     let print =
         |from: u32, to: u32| d.run(&m.kernels()[0], [1; 3], [1; 3], &[from, to].map(Arg::U32)).unwrap();
     let lines = |from: u32, to: u32| (from..to).map(|i| format!("{i:05}\n")).collect::<String>().into_bytes();
-    d.engine.set_output_limit(600);
+    d.engine.realm().set_output_limit(600);
     print(0, 100);
-    assert_eq!(d.engine.take_output(), lines(0, 100), "as much as fits");
+    assert_eq!(d.engine.realm().take_output(), lines(0, 100), "as much as fits");
     print(0, 250);
-    assert_eq!(d.engine.take_output(), lines(150, 250));
+    assert_eq!(d.engine.realm().take_output(), lines(150, 250));
     print(0, 90);
     print(90, 120);
-    assert_eq!(d.engine.take_output(), lines(20, 120), "of several kernels");
+    assert_eq!(d.engine.realm().take_output(), lines(20, 120), "of several kernels");
     print(0, 50);
-    d.engine.set_output_limit(62);
-    assert_eq!(d.engine.take_output(), lines(40, 50), "whole texts only");
-    assert_eq!(d.engine.take_output(), b"");
+    d.engine.realm().set_output_limit(62);
+    assert_eq!(d.engine.realm().take_output(), lines(40, 50), "whole texts only");
+    assert_eq!(d.engine.realm().take_output(), b"");
 }
 
 #[test]

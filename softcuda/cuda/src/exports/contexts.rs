@@ -73,7 +73,7 @@ exports! { ($) contexts_names, initialised;
     }
     cuCtxSetLimit(limit: u32, value: usize) {
         let context = current::healthy()?;
-        context.limits.lock().unwrap_or_else(PoisonError::into_inner).set(limit, value, &context.device)
+        context.limits.lock().unwrap_or_else(PoisonError::into_inner).set(limit, value, &context.realm)
     }
     cuCtxGetCacheConfig(config: *mut u32) {
         out(config)?.set(current::healthy()?.cache_config.load(Ordering::Relaxed))

@@ -166,7 +166,7 @@ impl KernelOp {
         let (kernel, device) = (&self.function.kernel, &self.context.device);
         let run = || {
             host::forget_what_is_gone();
-            device.engine.run_in(kernel, &self.launch, self.context.view())
+            device.engine.run_in(kernel, &self.launch, self.context.view(), &self.context.realm)
         };
         device.share.kernel(self.stream, &kernel.name, run).map_err(|fault| {
             log::line(|| format!("kernel {}: {fault}", kernel.name));

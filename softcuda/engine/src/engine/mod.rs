@@ -2,8 +2,10 @@
 
 mod gate;
 mod pool;
+mod realm;
 
 pub use gate::Gate;
+pub use realm::Realm;
 
 use crate::codegen::Code;
 use crate::codegen::cache::CodeCache;
@@ -12,8 +14,6 @@ use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::{Memory, View};
 use crate::runtime::cluster::MOST_BLOCKS;
-use crate::runtime::device_heap::DeviceHeap;
-use crate::runtime::print::Output;
 use crate::runtime::stack::size_class;
 use pool::Pool;
 use std::sync::atomic::AtomicU32;
@@ -55,8 +55,7 @@ pub(crate) struct Grid {
     pub memory: Arc<Memory>,
     /// What it may touch, if that is more than the device's kernels all may.
     view: Option<Arc<View>>,
-    pub output: Arc<Output>,
-    pub heap: Arc<DeviceHeap>,
+    pub realm: Arc<Realm>,
     /// Not 0: end as soon as possible.
     pub stop: AtomicU32,
     id: u64,
@@ -98,8 +97,8 @@ impl GridState {
 pub struct Engine {
     memory: Arc<Memory>,
     pool: Arc<Pool>,
-    output: Arc<Output>,
-    heap: Arc<DeviceHeap>,
+    /// That of runs for which nobody names one.
+    realm: Arc<Realm>,
     generator: OnceLock<Result<Clif, String>>,
     cache: Option<Arc<CodeCache>>,
     grids: AtomicU64,
@@ -119,9 +118,8 @@ impl Engine {
         Arc::new(Engine {
             cache,
             pool: Pool::new(memory.clone(), workers.max(1)),
+            realm: Realm::new(memory.clone()),
             memory,
-            output: Arc::default(),
-            heap: Arc::default(),
             generator: OnceLock::new(),
             grids: AtomicU64::new(1),
             process: std::process::id(),
@@ -135,10 +133,10 @@ impl Engine {
     /// # Errors
     /// The first [`Fault`] of the grid; its other blocks are stopped.
     pub fn run(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<(), Fault> {
-        self.run_in(kernel, launch, None)
+        self.run_in(kernel, launch, None, &self.realm)
     }
 
-    /// As [`Engine::run`], with a view of the memory by which the grid reaches other devices' memory as well.
+    /// As [`Engine::run`], as one of a realm's kernels, and with a view of the memory by which the grid reaches other devices' memory as well.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -147,6 +145,7 @@ impl Engine {
         kernel: &Arc<Kernel>,
         launch: &Launch,
         view: Option<&Arc<View>>,
+        realm: &Arc<Realm>,
     ) -> Result<(), Fault> {
         if std::process::id() != self.process {
             return Err(Fault::new(
@@ -155,7 +154,7 @@ impl Engine {
             ));
         }
         let mut grid = self.grid(kernel, launch)?;
-        grid.view = view.cloned();
+        (grid.view, grid.realm) = (view.cloned(), realm.clone());
         let grid = Arc::new(grid);
         let _use = self.memory.enter();
         self.pool.run(&grid)
@@ -211,8 +210,7 @@ impl Engine {
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
             view: None,
-            output: self.output.clone(),
-            heap: self.heap.clone(),
+            realm: self.realm.clone(),
             stop: AtomicU32::new(0),
             id: self.grids.fetch_add(1, Ordering::Relaxed),
             priority: launch.priority,
@@ -246,20 +244,9 @@ impl Engine {
         self.pool.set_gate(gate);
     }
 
-    /// Sets how many bytes of what kernels print are kept until [`Engine::take_output`] (at first 1 MiB).
-    pub fn set_output_limit(&self, bytes: usize) {
-        self.output.limit(bytes);
-    }
-
-    /// Sets how many bytes device code can have allocated at once (at first 8 MiB); beyond, its `malloc` gives null.
-    pub fn set_heap_limit(&self, bytes: u64) {
-        self.heap.limit(bytes);
-    }
-
-    /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. Of more than the limit the
-    /// newest is there: what one call printed is there whole or not at all.
-    pub fn take_output(&self) -> Vec<u8> {
-        self.output.take()
+    /// What the kernels of [`Engine::run`] share.
+    pub fn realm(&self) -> &Realm {
+        &self.realm
     }
 
     /// The number of blocks of `kernel` that can be resident at once on the whole device: the limit of a cooperative

@@ -1,4 +1,4 @@
-//! `malloc` and `free` of device code: memory of the device, no more than `CU_LIMIT_MALLOC_HEAP_SIZE` of it at once.
+//! `malloc` and `free` of device code: memory of the device, no more than `CU_LIMIT_MALLOC_HEAP_SIZE` of it at once for a context.
 
 use crate::memory::Memory;
 use std::collections::HashMap;
@@ -44,6 +44,15 @@ impl DeviceHeap {
         state.used = used;
         state.live.insert(addr, bytes);
         addr
+    }
+
+    /// Frees everything.
+    pub fn give_all(&self, memory: &Memory) {
+        let mut state = self.lock();
+        state.used = 0;
+        for (addr, _) in state.live.drain() {
+            memory.free(addr);
+        }
     }
 
     /// `false`: it is not an address of [`DeviceHeap::take`].

@@ -185,7 +185,7 @@ unsafe extern "C" fn malloc(t: *mut Thread, args: *const u64, ret: *mut u64, _li
     // SAFETY: generated code passes the arguments and result of the call: one 64-bit number each.
     unsafe {
         let grid = grid_of(t);
-        *ret = grid.heap.take(&grid.memory, args.read());
+        *ret = grid.realm.heap.take(&grid.memory, args.read());
     }
 }
 
@@ -194,7 +194,7 @@ unsafe extern "C" fn free(t: *mut Thread, args: *const u64, _ret: *mut u64, line
     unsafe {
         let addr = args.read();
         let grid = grid_of(t);
-        if addr != 0 && !grid.heap.give(&grid.memory, addr) {
+        if addr != 0 && !grid.realm.heap.give(&grid.memory, addr) {
             let what = format!("free of {addr:#x}, which device code has not allocated");
             fail(t, FaultKind::IllegalAddress, line, what);
         }

@@ -98,7 +98,7 @@ pub unsafe extern "C" fn vprintf(t: *mut Thread, args: *const u64, ret: *mut i32
             let grid = grid_of(t);
             string(&grid.memory, format).map(|f| {
                 let (text, count) = print(&grid.memory, &f, list);
-                grid.output.push(&text);
+                grid.realm.output.push(&text);
                 count
             })
         };
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn assert_fail(t: *mut Thread, args: *const u8, _ret: *mut
             let all = format!(
                 "{file}:{source_line}: {function}: block: [{x},{y},{z}], thread: [{i},{j},{k}] Assertion `{message}` failed.\n"
             );
-            grid.output.push(all.as_bytes());
+            grid.realm.output.push(all.as_bytes());
         }
         fail(t, FaultKind::Assert, line, "device-side assertion failed".to_string())
     }
