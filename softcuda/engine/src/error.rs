@@ -1,10 +1,14 @@
 //! The errors and faults that leave this crate.
 
+use crate::ir::Lines;
+
 /// A PTX text that is not accepted, and where. `cuModuleLoadData` answers 218 (`CUDA_ERROR_INVALID_PTX`) and puts
 /// the `Display` text into the JIT error log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("ptx line {line}: {message}")]
+#[error("ptx {}line {line}: {message}", of_text(*text))]
 pub struct PtxError {
+    /// Of several texts that are linked the one in which it is, counted from 1; 0 where there is one only.
+    pub text: u32,
     /// Line in the PTX text, counted from 1.
     pub line: u32,
     /// What is wrong there.
@@ -13,8 +17,19 @@ pub struct PtxError {
 
 impl PtxError {
     pub(crate) fn new(line: u32, message: impl Into<String>) -> Self {
-        PtxError { line, message: message.into() }
+        PtxError { text: 0, line, message: message.into() }
     }
+
+    /// With a line that counts through all texts as one of its own text.
+    pub(crate) fn located(self, lines: &Lines) -> Self {
+        let (text, line) = lines.place(self.line);
+        PtxError { text, line, ..self }
+    }
+}
+
+/// How messages name one text of several.
+pub(crate) fn of_text(text: u32) -> String {
+    if text == 0 { String::new() } else { format!("text {text}, ") }
 }
 
 /// No room left in the device memory.
@@ -39,8 +54,10 @@ pub enum LoadError {
     #[error(transparent)]
     Ptx(#[from] PtxError),
     /// It names a function or variable that it only declares (`.extern`) and nobody defines.
-    #[error("ptx line {line}: unresolved extern symbol `{name}`")]
+    #[error("ptx {}line {line}: unresolved extern symbol `{name}`", of_text(*text))]
     Unresolved {
+        /// See [`PtxError::text`].
+        text: u32,
         /// Its name.
         name: String,
         /// Where it is used first.

@@ -2,6 +2,7 @@
 
 use crate::codegen::cache::CodeCache;
 use crate::codegen::{Code, Generator, Unit, Variant};
+use crate::error::of_text;
 use crate::ir::passes::{Reach, reach};
 use crate::ir::{Op, Opd, Program, Symbol};
 use crate::loaded::Placed;
@@ -93,6 +94,12 @@ impl Kernel {
             shared,
             code: Mutex::default(),
         }
+    }
+
+    /// How a fault names a line that counts through all texts of the module.
+    pub(crate) fn line(&self, line: u32) -> String {
+        let (text, line) = self.program.lines.place(line);
+        format!("{}line {line}", of_text(text))
     }
 
     /// Bytes that [`crate::Launch::params`] must have.

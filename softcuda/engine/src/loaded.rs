@@ -110,6 +110,11 @@ impl Loaded {
     }
 }
 
+fn unresolved_name(p: &Program, name: &str, line: u32) -> LoadError {
+    let (text, line) = p.lines.place(line);
+    LoadError::Unresolved { name: name.into(), text, line }
+}
+
 /// Names that are used but only declared.
 pub(crate) fn unresolved(p: &Program) -> Result<(), LoadError> {
     let check = |s: Symbol, line: u32| {
@@ -118,7 +123,7 @@ pub(crate) fn unresolved(p: &Program) -> Result<(), LoadError> {
             Symbol::Function(i) if p.functions[i as usize].external => &p.functions[i as usize].name,
             _ => return Ok(()),
         };
-        Err(LoadError::Unresolved { name: name.clone(), line })
+        Err(unresolved_name(p, name, line))
     };
     for inst in p.functions.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.insts) {
         if let Some(Addr { base: Base::Sym(s), .. }) = inst.op.address() {
@@ -159,7 +164,7 @@ fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
                 "too much constant data: `{}` ends at {} bytes, and {MOST_CONSTANTS} are the most",
                 v.name, placed.const_size
             );
-            return Err(PtxError::new(v.line, message).into());
+            return Err(PtxError::new(v.line, message).located(&p.lines).into());
         }
     }
     if placed.const_size > 0 {
@@ -196,7 +201,7 @@ fn initialise(memory: &Memory, p: &Program, placed: &Placed) -> Result<(), LoadE
         let mut bytes = v.init.clone();
         for f in &v.fixups {
             let Some(base) = f.target.and_then(|symbol| value(p, placed, symbol)) else {
-                return Err(LoadError::Unresolved { name: f.symbol.clone(), line: f.line });
+                return Err(unresolved_name(p, &f.symbol, f.line));
             };
             let value = base.wrapping_add(f.addend as u64) >> f.shift.min(63);
             let (at, width) = (f.offset as usize, (f.width as usize).min(8));
@@ -204,7 +209,8 @@ fn initialise(memory: &Memory, p: &Program, placed: &Placed) -> Result<(), LoadE
         }
         let done = memory.fill(addr, &[0], v.size) && memory.write(addr, &bytes);
         if !done {
-            return Err(PtxError::new(v.line, format!("`{}` could not be initialised", v.name)).into());
+            let message = format!("`{}` could not be initialised", v.name);
+            return Err(PtxError::new(v.line, message).located(&p.lines).into());
         }
     }
     Ok(())

@@ -53,10 +53,10 @@ fn unresolved_names_are_told() {
     );
     let memory = Memory::new(1 << 20).unwrap();
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
-    assert_eq!(e, LoadError::Unresolved { name: "g".into(), line: 5 });
+    assert_eq!(e, LoadError::Unresolved { name: "g".into(), text: 0, line: 5 });
     let text = format!("{HEAD}.extern .global .u32 y;\n.global .u64 x = y;\n");
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
-    assert_eq!(e, LoadError::Unresolved { name: "y".into(), line: 5 });
+    assert_eq!(e, LoadError::Unresolved { name: "y".into(), text: 0, line: 5 });
     let text = format!("{HEAD}.global .b8 big[4000000];\n");
     let e = Loaded::new(&memory, Module::parse(&text).unwrap()).map(drop).unwrap_err();
     assert!(matches!(e, LoadError::OutOfMemory(_)));

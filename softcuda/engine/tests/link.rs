@@ -190,3 +190,26 @@ fn the_device_runtimes_grid_barrier() {
 fn again_one_thread_at_a_time() {
     common::again_one_thread_at_a_time();
 }
+
+/// Of several texts a message says which one it is about, and a fault as well.
+#[test]
+fn a_line_is_told_with_its_text() {
+    let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
+    let first = format!("{head}.extern .func f();\n.visible .entry k() {{ call f, (); ret; }}\n");
+    let bad = format!("{head}.visible .func f() {{\n.reg .b32 r;\nnonsense r;\n}}\n");
+    let error = softcuda_engine::Module::link(&[&first, &bad]).unwrap_err();
+    assert_eq!((error.text, error.line), (2, 6), "{error}");
+    assert!(error.to_string().starts_with("ptx text 2, line 6: "), "{error}");
+    let trap = format!("{head}.visible .func f() {{\n.reg .b32 r;\n\ntrap;\n}}\n");
+    let d = common::Device::new();
+    for (texts, place) in [([&first, &trap], "text 2, line 7"), ([&trap, &first], "text 1, line 7")] {
+        let module = softcuda_engine::Module::link(&texts.map(|t| t.as_str())).unwrap();
+        let loaded = softcuda_engine::Loaded::new(&d.memory, module).unwrap();
+        let fault = d.run(&loaded.kernels()[0], [1; 3], [1; 3], &[]).unwrap_err();
+        assert!(fault.message.contains(&format!("PTX {place})")), "{fault}");
+    }
+    let missing =
+        softcuda_engine::Module::link(&[&trap, &first.replace("f(", "g(").replace(" f", " g")]).unwrap();
+    let error = softcuda_engine::Loaded::new(&d.memory, missing).unwrap_err();
+    assert_eq!(error.to_string(), "ptx text 2, line 5: unresolved extern symbol `g`");
+}

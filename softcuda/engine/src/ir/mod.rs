@@ -246,7 +246,10 @@ pub enum ShflMode { Up, Down, Bfly, Idx }
 pub enum VoteMode { All, Any, Uni, Ballot }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
-pub enum ReduxOp { Add, Min, Max, And, Or, Xor }
+pub enum ReduxOp { Add, Min, Max, And, Or, Xor,
+    /// Of floats: one that is no number makes the result none.
+    MinNan, MaxNan,
+}
 /// Functions of their operands that the run time computes: see [`Op::Pure`] and `runtime::pure`, which says what the detail
 /// of each means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,6 +264,8 @@ pub enum MemoryFn {
     /// Each lane of a vector of floats, atomically one by one.
     VectorAtomic,
     MbarrierInit, MbarrierExpect, MbarrierComplete, MbarrierArrive, MbarrierTest,
+    /// In the block's shared memory, a multiple of 8 bytes.
+    Zeros,
 }
 /// Operations that all lanes of a warp do together: see [`Op::Collective`] and `runtime::collective`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -472,11 +477,37 @@ pub struct Var {
     pub line: u32,
 }
 
+/// Lines of all texts of a module, in one numbering that runs on from text to text, so that a number tells both.
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    starts: Vec<u32>,
+    next: u32,
+}
+
+impl Lines {
+    /// Another text: the number of its first line.
+    pub fn begin(&mut self, text: &str) -> u32 {
+        let first = self.next.max(1);
+        let lines = text.bytes().filter(|b| *b == b'\n').count() + 1;
+        self.starts.push(first);
+        self.next = first.saturating_add(lines.min(u32::MAX as usize) as u32);
+        first
+    }
+
+    /// Which text it is, counted from 1 (0 where there is only one), and the line in it.
+    pub fn place(&self, line: u32) -> (u32, u32) {
+        let text = self.starts.partition_point(|s| *s <= line);
+        let Some(start) = text.checked_sub(1).and_then(|i| self.starts.get(i)) else { return (0, line) };
+        (if self.starts.len() > 1 { text as u32 } else { 0 }, line - start + 1)
+    }
+}
+
 /// A whole module.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     /// BLAKE3 of the texts.
     pub digest: [u8; 32],
+    pub lines: Lines,
     /// 10 × major + minor; the highest of all texts.
     pub version: u32,
     /// For what the texts were made.

@@ -55,11 +55,13 @@ pub enum TextureKind {
     Load, Store, StoreFormatted,
     /// `sured.b` and `.p`: `detail` is a [`Reduction`].
     Reduce, ReduceFormatted,
+    /// `istypep`: whether a number is a texture's, or a surface's.
+    IsTexture, IsSurface,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
-pub enum Query { Width, Height, Depth, ArraySize, Levels, Samples }
+pub enum Query { Width, Height, Depth, ArraySize, Levels, Samples, ChannelType, ChannelOrder, Normalized, Filter, AddressX, AddressY, AddressZ, Layout }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
@@ -81,28 +83,31 @@ pub struct TextureOp {
     pub size: u8,
     /// Elements that are loaded or stored.
     pub lanes: u8,
+    /// Behind all other operands of a read come texels that are added to the place, one for each axis.
+    pub offset: bool,
 }
 
 impl TextureOp {
     pub fn new(kind: TextureKind, shape: Shape) -> TextureOp {
-        TextureOp { kind, shape, detail: 0, bounds: Bounds::Trap, size: 2, lanes: 4 }
+        TextureOp { kind, shape, detail: 0, bounds: Bounds::Trap, size: 2, lanes: 4, offset: false }
     }
 
     /// As one number, for the helper.
     pub fn code(self) -> u32 {
-        let TextureOp { kind, shape, detail, bounds, size, lanes } = self;
+        let TextureOp { kind, shape, detail, bounds, size, lanes, offset } = self;
         kind as u32
             | (shape as u32) << 4
             | u32::from(detail) << 8
             | (bounds as u32) << 16
             | u32::from(size) << 20
             | u32::from(lanes) << 24
+            | u32::from(offset) << 28
     }
 
     /// The operation of a number from [`TextureOp::code`].
     pub fn of(code: u32) -> TextureOp {
         use TextureKind::*;
-        const KINDS: [TextureKind; 12] = [
+        const KINDS: [TextureKind; 14] = [
             Fetch,
             FetchInteger,
             FetchLevel,
@@ -115,6 +120,8 @@ impl TextureOp {
             StoreFormatted,
             Reduce,
             ReduceFormatted,
+            IsTexture,
+            IsSurface,
         ];
         const BOUNDS: [Bounds; 3] = [Bounds::Trap, Bounds::Clamp, Bounds::Zero];
         let at = |shift: u32| (code >> shift & 15) as usize;
@@ -125,13 +132,29 @@ impl TextureOp {
             bounds: BOUNDS[at(16) % BOUNDS.len()],
             size: at(20) as u8,
             lanes: at(24) as u8,
+            offset: code >> 28 & 1 == 1,
         }
     }
 
     /// `detail` as a query.
     pub fn query(self) -> Query {
         use Query::*;
-        const ALL: [Query; 6] = [Width, Height, Depth, ArraySize, Levels, Samples];
+        const ALL: [Query; 14] = [
+            Width,
+            Height,
+            Depth,
+            ArraySize,
+            Levels,
+            Samples,
+            ChannelType,
+            ChannelOrder,
+            Normalized,
+            Filter,
+            AddressX,
+            AddressY,
+            AddressZ,
+            Layout,
+        ];
         ALL[usize::from(self.detail) % ALL.len()]
     }
 
@@ -149,11 +172,17 @@ mod tests {
 
     #[test]
     fn a_code_is_read_as_it_was_written() {
-        for kind in
-            [TextureKind::Fetch, TextureKind::Gather, TextureKind::Store, TextureKind::ReduceFormatted]
-        {
+        for kind in [TextureKind::Fetch, TextureKind::Gather, TextureKind::Store, TextureKind::IsSurface] {
             for shape in Shape::ALL {
-                let op = TextureOp { kind, shape, detail: 5, bounds: Bounds::Zero, size: 3, lanes: 2 };
+                let op = TextureOp {
+                    kind,
+                    shape,
+                    detail: 5,
+                    bounds: Bounds::Zero,
+                    size: 3,
+                    lanes: 2,
+                    offset: true,
+                };
                 assert_eq!(TextureOp::of(op.code()), op);
             }
         }

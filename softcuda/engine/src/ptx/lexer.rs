@@ -32,10 +32,10 @@ fn word(b: u8) -> bool {
 }
 
 /// Splits the whole text. The last token is always [`Kind::End`].
-pub fn lex(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
+pub fn lex(text: &str, first: u32) -> Result<Vec<Token<'_>>, PtxError> {
     let b = text.as_bytes();
     let mut out = Vec::with_capacity(text.len() / 5 + 1);
-    let (mut i, mut line) = (0, 1);
+    let (mut i, mut line) = (0, first);
     while i < b.len() {
         let start = i;
         let mut push = |kind, from: usize, to: usize| out.push(Token { kind, text: &text[from..to], line });

@@ -27,9 +27,14 @@ pub struct Scope<'a> {
     /// `.weak` variables and functions that are defined: another text may define them otherwise.
     weak_variables: HashSet<u32>,
     weak_functions: HashSet<u32>,
+    /// See [`Scope::reserved_shared`].
+    reserved: Option<u32>,
     /// Registers declared so far.
     pub registers: usize,
 }
+
+/// Bytes of a block's reserved shared memory: what cooperative groups expect there is 288.
+pub const RESERVED_SHARED: u64 = 320;
 
 /// What NVIDIA's device runtime library offers for cooperative grids. That library holds machine code only.
 const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
@@ -68,11 +73,12 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         common: HashSet::new(),
         weak_variables: HashSet::new(),
         weak_functions: HashSet::new(),
+        reserved: None,
         registers: 0,
     };
     for text in texts {
         digest.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        s.text(text)?;
+        s.text(text).map_err(|e| e.located(&s.program.lines))?;
     }
     if s.program.functions.iter().any(|f| f.external && f.name.starts_with(DEVICE_RUNTIME_PREFIX)) {
         let targets = s.program.targets.len();
@@ -86,7 +92,8 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
 impl<'a> Scope<'a> {
     /// One text, from its header on.
     fn text(&mut self, text: &'a str) -> Result<()> {
-        self.cursor = Cursor::new(lex(text)?);
+        let first = self.program.lines.begin(text);
+        self.cursor = Cursor::new(lex(text, first)?);
         self.header()?;
         while self.cursor.peek().kind != Kind::End {
             self.item()?;
@@ -247,6 +254,26 @@ impl<'a> Scope<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The variable that stands for the block's reserved shared memory, which only those pay for who ask where it is.
+    pub fn reserved_shared(&mut self) -> u32 {
+        if let Some(var) = self.reserved {
+            return var;
+        }
+        let var = self.program.vars.len() as u32;
+        self.program.vars.push(Var {
+            name: String::new(),
+            space: Space::Shared,
+            size: RESERVED_SHARED,
+            align: 16,
+            external: false,
+            init: Vec::new(),
+            fixups: Vec::new(),
+            line: self.cursor.line(),
+        });
+        self.reserved = Some(var);
+        var
     }
 
     /// A variable that is declared again: of an extern declaration and its definition, a weak one and another, and several

@@ -3,6 +3,7 @@
 use super::cursor::Result;
 use super::function::{Body, Name};
 use super::lexer::{Kind, Number};
+use super::module::RESERVED_SHARED;
 use crate::ir::{Addr, Base, Class, IntOp, IntUnary, Op, Opd, Pure, Reg, Space, Sreg, Symbol, Ty};
 
 /// The bits of a literal in an instruction of type `ty`.
@@ -66,6 +67,8 @@ fn special(name: &str, part: Option<&str>) -> Option<Sreg> {
         // Nobody counts events, and the other environment registers belong to the driver.
         ("%pm0" | "%pm1" | "%pm2" | "%pm3" | "%pm4" | "%pm5" | "%pm6" | "%pm7", None) => Sreg::Zero,
         ("%aggr_smem_size", None) => Sreg::TotalSmemSize,
+        // No graph is launched from the device.
+        ("%current_graph_exec", None) => Sreg::Zero,
         (name, None)
             if name.strip_prefix("%envreg").is_some_and(|n| n.parse::<u8>().is_ok_and(|n| n < 32)) =>
         {
@@ -147,11 +150,24 @@ impl<'a> Body<'_, 'a> {
             }
             None => {}
         }
+        if let Some(part) = name.strip_prefix("%reserved_smem_offset_") {
+            return self.reserved_shared(name, part);
+        }
         let part = (self.module.cursor.peek().kind == Kind::Dot).then(|| self.module.cursor.next().text);
         match special(name, part) {
             Some(s) => Ok(Opd::Special(s)),
             None if name.starts_with('%') => self.error(format!("register `{name}` is not known")),
             None => self.error(format!("`{name}` is not known")),
+        }
+    }
+
+    /// Where the shared memory lies that NVIDIA's headers take for themselves (cooperative groups of several warps).
+    fn reserved_shared(&mut self, name: &str, part: &str) -> Result<Opd> {
+        let start = Symbol::Shared(self.module.reserved_shared());
+        match part {
+            "begin" | "0" | "1" => Ok(Opd::Sym(start, 0)),
+            "end" | "cap" => Ok(Opd::Sym(start, RESERVED_SHARED as i64)),
+            _ => self.error(format!("register `{name}` is not known")),
         }
     }
 

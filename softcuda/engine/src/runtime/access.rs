@@ -1,8 +1,10 @@
 //! The functions behind [`crate::ir::Op::Memory`]: at an address that generated code has checked.
 
+use super::block::fail;
 use super::context::Thread;
 use super::helpers::FloatKind;
 use super::{math, mbarrier};
+use crate::error::FaultKind;
 use crate::ir::MemoryFn;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +14,7 @@ pub const LANES_F32: u32 = 4;
 
 fn function(code: u32) -> Option<MemoryFn> {
     use MemoryFn::*;
-    const ALL: [MemoryFn; 10] = [
+    const ALL: [MemoryFn; 11] = [
         Load128,
         Store128,
         Exchange128,
@@ -23,6 +25,7 @@ fn function(code: u32) -> Option<MemoryFn> {
         MbarrierComplete,
         MbarrierArrive,
         MbarrierTest,
+        Zeros,
     ];
     ALL.get(code as usize).copied()
 }
@@ -63,13 +66,17 @@ impl Words {
 /// Calls function `code` for address `p`, with operands and results in `words`.
 ///
 /// # Safety
-/// `p` was checked for all bytes of the access and is aligned to them; `words` holds operands and results.
-pub unsafe extern "C" fn call(_t: *mut Thread, code: u32, detail: u32, p: u64, words: *mut u32) {
+/// `t` is the running thread; `p` was checked for all bytes of the access and is aligned to them; `words` holds operands and results.
+pub unsafe extern "C" fn call(t: *mut Thread, code: u32, detail: u32, p: u64, words: *mut u32) {
     let w = Words(words);
     let Some(f) = function(code) else { return };
     if matches!(f, MemoryFn::Load128 | MemoryFn::Store128 | MemoryFn::Exchange128 | MemoryFn::Compare128) {
         // SAFETY: 16 bytes at `p`, as promised.
         return unsafe { wide(f, p as *mut u128, &w) };
+    }
+    if f == MemoryFn::Zeros {
+        // SAFETY: as promised.
+        return unsafe { zeros(t, p, w.get64(0)) };
     }
     if f == MemoryFn::VectorAtomic {
         // SAFETY: as promised.
@@ -183,6 +190,31 @@ unsafe fn vector(detail: u32, p: u64, w: &Words) {
     }
 }
 
+/// `st.bulk`.
+///
+/// # Safety
+/// `t` is the running thread.
+unsafe fn zeros(t: *mut Thread, p: u64, size: u64) {
+    // SAFETY: the block of a running thread lives.
+    let member = unsafe { &(*(*t).block).member };
+    let inside = p.checked_sub(member.base).is_some_and(|at| at <= member.size && size <= member.size - at);
+    let (kind, what) = match inside {
+        true if size.is_multiple_of(8) => {
+            for word in (p..p + size).step_by(8) {
+                // SAFETY: 8 aligned bytes inside of the block's shared memory.
+                unsafe { AtomicU64::from_ptr(word as *mut u64) }.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        true => (FaultKind::MisalignedAddress, format!("st.bulk: {size} bytes are no multiple of 8")),
+        false => {
+            (FaultKind::IllegalAddress, format!("st.bulk: {size} bytes at {p:#x} are not in shared memory"))
+        }
+    };
+    // SAFETY: as promised.
+    unsafe { fail(t, kind, 0, what) }
+}
+
 /// A denormal becomes a zero of its sign: additions in global memory do that.
 fn flushed(v: f32) -> f32 {
     if v.is_subnormal() { 0f32.copysign(v) } else { v }
@@ -204,9 +236,9 @@ mod tests {
 
     #[test]
     fn codes_are_in_the_order_of_the_enumeration() {
-        for code in 0..=MemoryFn::MbarrierTest as u32 {
+        for code in 0..=MemoryFn::Zeros as u32 {
             assert_eq!(function(code).map(|f| f as u32), Some(code));
         }
-        assert_eq!(function(MemoryFn::MbarrierTest as u32 + 1), None);
+        assert_eq!(function(MemoryFn::Zeros as u32 + 1), None);
     }
 }

@@ -285,8 +285,9 @@ pub unsafe fn fail(t: *mut Thread, kind: FaultKind, line: u32, what: String) -> 
         let b = (*t).block;
         let rest = (*b).rest;
         let ([x, y, z], [i, j, k]) = ((*b).ctaid, (*t).tid);
-        let name = &grid_of(t).kernel.name;
-        let at = if line > 0 { format!(", PTX line {line}") } else { String::new() };
+        let kernel = &grid_of(t).kernel;
+        let name = &kernel.name;
+        let at = if line > 0 { format!(", PTX {}", kernel.line(line)) } else { String::new() };
         let message = format!("{what} (kernel {name}, block ({x},{y},{z}), thread ({i},{j},{k}){at})");
         (*rest).fault = Some(Fault::new(kind, message));
         go_home(t, Outcome::Failed);

@@ -5,11 +5,11 @@ use super::context::Thread;
 use crate::error::FaultKind;
 use crate::ir::texture::{Reduction, TextureKind, TextureOp};
 use crate::memory::Memory;
-use crate::texture::{Refusal, sample, surface};
+use crate::texture::{Object, Refusal, sample, surface};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Operands that an instruction has at most: a layer, three coordinates, and two gradients or four values.
-const OPERANDS: usize = 10;
+/// Operands that an instruction has at most: a layer, three coordinates, and two gradients or four values, and an offset.
+const OPERANDS: usize = 13;
 
 /// Does an operation.
 ///
@@ -54,14 +54,17 @@ pub unsafe extern "C" fn operation(
 /// How many operands an operation has.
 fn operands(op: TextureOp) -> usize {
     let coordinates = op.shape.coordinates();
-    match op.kind {
-        TextureKind::FetchLevel => coordinates + 1,
-        TextureKind::FetchGradient => coordinates + 2 * op.shape.axes(),
-        TextureKind::Store | TextureKind::StoreFormatted => coordinates + usize::from(op.lanes),
-        TextureKind::Reduce | TextureKind::ReduceFormatted => coordinates + 1,
-        TextureKind::QueryTexture | TextureKind::QuerySurface => 1,
-        _ => coordinates,
-    }
+    let offset = if op.offset { op.shape.axes() } else { 0 };
+    offset
+        + match op.kind {
+            TextureKind::FetchLevel => coordinates + 1,
+            TextureKind::FetchGradient => coordinates + 2 * op.shape.axes(),
+            TextureKind::Store | TextureKind::StoreFormatted => coordinates + usize::from(op.lanes),
+            TextureKind::Reduce | TextureKind::ReduceFormatted => coordinates + 1,
+            TextureKind::QueryTexture | TextureKind::QuerySurface => 1,
+            TextureKind::IsTexture | TextureKind::IsSurface => 0,
+            _ => coordinates,
+        }
 }
 
 fn run(memory: &Memory, object: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4], Refusal> {
@@ -76,10 +79,16 @@ fn run(memory: &Memory, object: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4
             }
             Ok([0; 4])
         }
+        TextureKind::IsTexture => Ok(truth(matches!(memory.object(object), Some(Object::Texture(_))))),
+        TextureKind::IsSurface => Ok(truth(matches!(memory.object(object), Some(Object::Surface(_))))),
         TextureKind::QueryTexture => sample::query(memory, object, op.query(), a[0]).map(|n| [n, 0, 0, 0]),
         TextureKind::QuerySurface => surface::query(memory, object, op.query()).map(|n| [n, 0, 0, 0]),
         _ => sample::fetch(memory, object, op, a),
     }
+}
+
+fn truth(yes: bool) -> [u64; 4] {
+    [u64::from(yes), 0, 0, 0]
 }
 
 /// Atomically combines a value with what is at an address that was checked and is aligned.

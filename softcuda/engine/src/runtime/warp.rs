@@ -4,6 +4,7 @@
 use super::block::{Rest, give_way};
 use super::collective::Window;
 use super::context::Thread;
+use crate::ir::ReduxOp;
 use std::mem::offset_of;
 
 /// What an operation does.
@@ -252,9 +253,29 @@ fn matching(t: &mut [Thread], lanes: u32, all: bool) {
     }
 }
 
+/// Which floats win: numbers, or with `.NaN` what is none; of zeros the one whose sign says so.
+fn redux_float(values: impl Iterator<Item = u32>, op: u32) -> u32 {
+    const NAN: u32 = 0x7fff_ffff;
+    let is = |ops: [ReduxOp; 2]| ops.iter().any(|o| *o as u32 == op);
+    let least = is([ReduxOp::Min, ReduxOp::MinNan]);
+    let nan_wins = is([ReduxOp::MinNan, ReduxOp::MaxNan]);
+    let (mut best, mut none) = (None::<f32>, false);
+    for v in values.map(f32::from_bits) {
+        none |= v.is_nan();
+        let better = |b: f32| if least { v.total_cmp(&b).is_lt() } else { v.total_cmp(&b).is_gt() };
+        if !v.is_nan() && best.is_none_or(better) {
+            best = Some(v);
+        }
+    }
+    best.filter(|_| !(none && nan_wins)).map_or(NAN, f32::to_bits)
+}
+
 fn redux(t: &[Thread], lanes: u32, detail: u32) -> u64 {
     let signed = detail >> 4 & 1 == 1;
     let values = each(lanes).map(|l| t[l].post.a as u32);
+    if detail >> 5 & 1 == 1 {
+        return u64::from(redux_float(values, detail & 15));
+    }
     let v = match (detail & 15, signed) {
         (0, _) => values.reduce(u32::wrapping_add),
         (1, true) => values.reduce(|a, b| (a as i32).min(b as i32) as u32),

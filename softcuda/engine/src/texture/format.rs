@@ -16,6 +16,24 @@ impl Channel {
         }
     }
 
+    /// Its number as the PTX manual has it (`channel_data_type`), after OpenCL's; `fractions`: integers of 8 and 16 bits are read as such.
+    pub(super) fn number(self, fractions: bool) -> u64 {
+        match (self, fractions) {
+            (Channel::S8, true) => 0x10d0,
+            (Channel::S16, true) => 0x10d1,
+            (Channel::U8, true) => 0x10d2,
+            (Channel::U16, true) => 0x10d3,
+            (Channel::S8, false) => 0x10d7,
+            (Channel::S16, false) => 0x10d8,
+            (Channel::S32, _) => 0x10d9,
+            (Channel::U8, false) => 0x10da,
+            (Channel::U16, false) => 0x10db,
+            (Channel::U32, _) => 0x10dc,
+            (Channel::F16, _) => 0x10dd,
+            (Channel::F32, _) => 0x10de,
+        }
+    }
+
     /// Whether it holds floats.
     pub fn is_float(self) -> bool {
         matches!(self, Channel::F16 | Channel::F32)

@@ -17,6 +17,8 @@ struct Reader<'a> {
     image: &'a Image,
     shape: Shape,
     layer: u64,
+    /// Whole texels that are added to the place.
+    offset: [i64; 3],
 }
 
 /// The channels of a texel, before they are bits again.
@@ -46,6 +48,9 @@ impl Texel {
 pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4]> {
     let Some(Object::Texture(texture)) = memory.object(handle) else { return Err(Refusal::Handle) };
     let f = |word: &u64| f32::from_bits(*word as u32);
+    let mut offset = [0; 3];
+    let (a, texels) = a.split_at(a.len() - if op.offset { op.shape.axes() } else { 0 });
+    texels.iter().zip(&mut offset).for_each(|(word, n)| *n = i64::from(*word as i32));
     let (layer, rest) = if op.shape.layered() { (a[0] as u32, &a[1..]) } else { (0, a) };
     let (coordinates, more) = rest.split_at(op.shape.axes().min(rest.len()));
     let level = match op.kind {
@@ -54,11 +59,12 @@ pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> R
         _ => 0.0,
     };
     let read = |image: &Image| -> Result<Texel> {
-        let mut reader = Reader { memory, texture: &texture, image, shape: op.shape, layer: 0 };
+        let mut reader = Reader { memory, texture: &texture, image, shape: op.shape, layer: 0, offset };
         reader.layer = u64::from(layer.min(reader.layers() - 1));
         match op.kind {
             TextureKind::FetchInteger => {
-                let at: Vec<i64> = coordinates.iter().map(|c| i64::from(*c as i32)).collect();
+                let at: Vec<i64> =
+                    coordinates.iter().zip(offset).map(|(c, o)| i64::from(*c as i32) + o).collect();
                 reader.plain(&at)
             }
             TextureKind::Gather => reader.gather([f(&coordinates[0]), f(&coordinates[1])], op.detail),
@@ -72,7 +78,26 @@ pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> R
 pub(crate) fn query(memory: &Memory, handle: u64, query: Query, level: u64) -> Result<u64> {
     let Some(Object::Texture(texture)) = memory.object(handle) else { return Err(Refusal::Handle) };
     let image = texture.levels.get(level as usize).or(texture.levels.last()).ok_or(Refusal::Handle)?;
-    Ok(image.answer(query, texture.levels.len()))
+    let sampler = &texture.sampler;
+    Ok(match query {
+        Query::ChannelType => image.format.channel.number(sampler.fractions),
+        Query::Normalized => sampler.normalized.into(),
+        Query::Filter => sampler.linear.into(),
+        Query::AddressX => address_mode(sampler.addressing[0]),
+        Query::AddressY => address_mode(sampler.addressing[1]),
+        Query::AddressZ => address_mode(sampler.addressing[2]),
+        query => image.answer(query, texture.levels.len()),
+    })
+}
+
+/// The numbers of the PTX manual ("Opaque type fields"): wrap, mirror, clamp to the edge, to the border.
+fn address_mode(mode: Addressing) -> u64 {
+    match mode {
+        Addressing::Wrap => 0,
+        Addressing::Mirror => 1,
+        Addressing::Clamp => 3,
+        Addressing::Border => 4,
+    }
 }
 
 impl Image {
@@ -84,6 +109,16 @@ impl Image {
             Query::ArraySize => self.layers.into(),
             Query::Levels => levels as u64,
             Query::Samples => 1,
+            Query::ChannelType => self.format.channel.number(false),
+            // One, two or four channels: R, RG, RGBA.
+            Query::ChannelOrder => match self.format.channels {
+                1 => 0x10b0,
+                2 => 0x10b2,
+                _ => 0x10b5,
+            },
+            // Rows at a pitch; the others are a texture's and asked of it.
+            Query::Layout | Query::Normalized | Query::Filter => 0,
+            Query::AddressX | Query::AddressY | Query::AddressZ => 0,
         }
     }
 
@@ -222,7 +257,7 @@ impl Reader<'_> {
             2
         } else {
             for (axis, c) in c.iter_mut().enumerate().take(self.shape.axes()) {
-                *c = self.scaled(axis, *c);
+                *c = self.scaled(axis, *c) + self.offset[axis] as f32;
             }
             self.shape.axes()
         };
@@ -257,7 +292,9 @@ impl Reader<'_> {
 
     /// One channel of the four texels that interpolation would use: counter-clockwise from the lower left one.
     fn gather(&self, c: [f32; 2], channel: u8) -> Result<Texel> {
-        let low = |axis: usize| (self.scaled(axis, c[axis]) - 0.5).floor() as i64;
+        let low = |axis: usize| {
+            ((self.scaled(axis, c[axis]) - 0.5).floor() as i64).saturating_add(self.offset[axis])
+        };
         let (x, y) = (low(0), low(1));
         let channel = usize::from(channel & 3);
         let mut words = [0; 4];

@@ -4,6 +4,7 @@
 mod common;
 
 mod approximations;
+mod asynchronous;
 mod carry;
 mod conversions;
 mod exact;

@@ -290,3 +290,80 @@ fn wrong_handles_and_places_are_faults() {
     );
     assert_eq!(fault(12345, "mov.u32 r4, 0; sust.b.1d.b32.trap [h, {r4}], r4;"), FaultKind::IllegalAddress);
 }
+
+/// Offsets are whole texels, also where texels are mixed, and of normalised coordinates.
+#[test]
+fn offsets_are_whole_texels() {
+    let d = Device::new();
+    let numbers_at = |size: [u32; 3], sampler| {
+        let texels: Vec<f32> = numbers(size).into_iter().map(|n| n as f32).collect();
+        texture(&d, image(&d, &texels, Channel::F32, 1, size, false), sampler)
+    };
+    let h = numbers_at([8, 8, 1], POINT);
+    let linear = numbers_at([8, 8, 1], Sampler { linear: true, normalized: true, ..POINT });
+    let volume = numbers_at([4, 4, 4], POINT);
+    let line = numbers_at([8, 1, 1], POINT);
+    let read = |h, before: &str, read: &str| {
+        let body = format!("{before} {read}; st.global.v4.f32 [o], {{f0, f1, f2, f3}};");
+        floats(&run(&d, h, &body)[..4])
+    };
+    let place = "mov.f32 f4, 0f40200000; mov.f32 f5, 0f40200000;"; // 2.5, 2.5
+    let got = read(h, place, "tex.2d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4, f5}], {3, -2}");
+    assert_eq!(got[0], 5.0, "(2 + 3, 2 - 2)");
+    let got =
+        read(h, "mov.u32 r4, 1; mov.u32 r5, 6;", "tex.2d.v4.f32.s32 {f0, f1, f2, f3}, [h, {r4, r5}], {2, 1}");
+    assert_eq!(got[0], 73.0);
+    let got = read(h, place, "tex.level.2d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4, f5}], f6, {-1, 4}");
+    assert_eq!(got[0], 61.0);
+    let got = read(line, place, "tex.1d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4}], 4");
+    assert_eq!(got[0], 6.0);
+    let got = read(volume, place, "tex.3d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4, f5, f5, f5}], {1, -1, 0, 0}");
+    assert_eq!(got[0], 213.0);
+    // Texels 2 and 3 in both directions, half and half: 27.5; three to the right and one up of that.
+    let half = "mov.f32 f4, 0f3EC00000; mov.f32 f5, 0f3EC00000;"; // 3 / 8
+    let got = read(linear, half, "tex.2d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4, f5}], {3, -1}");
+    assert_eq!(got[0], 27.5 + 3.0 - 10.0);
+    let got = read(linear, half, "tld4.r.2d.v4.f32.f32 {f0, f1, f2, f3}, [h, {f4, f5}], {1, 2}");
+    assert_eq!(got, [53.0, 54.0, 44.0, 43.0], "counter-clockwise from the lower left");
+}
+
+#[test]
+fn what_a_texture_says_of_itself() {
+    let d = Device::new();
+    let bytes: Vec<u8> = (0..32).collect();
+    let picture = image(&d, &bytes, Channel::U8, 2, [4, 4, 1], false);
+    let sampler = Sampler {
+        addressing: [Addressing::Mirror, Addressing::Border, Addressing::Clamp],
+        linear: true,
+        normalized: true,
+        fractions: true,
+        ..POINT
+    };
+    let h = texture(&d, picture, sampler);
+    let ask = |words: &[&str]| -> String {
+        (0..)
+            .zip(words)
+            .map(|(i, w)| format!("{w}.b32 r0, [h]; st.global.b32 [o+{}], r0;\n", 4 * i))
+            .collect()
+    };
+    let body = ask(&[
+        "txq.normalized_coords",
+        "txq.filter_mode",
+        "txq.addr_mode_0",
+        "txq.addr_mode_1",
+        "txq.addr_mode_2",
+        "txq.channel_data_type",
+        "txq.channel_order",
+    ]);
+    assert_eq!(run(&d, h, &body)[..7], [1, 1, 1, 4, 3, 0x10d2, 0x10b2]);
+    let surface = d.memory.bind_surface(picture);
+    let body = ask(&["suq.channel_data_type", "suq.channel_order", "suq.memory_layout"]);
+    assert_eq!(run(&d, surface, &body)[..3], [0x10da, 0x10b2, 0]);
+    let types: String = (0..)
+        .zip(["texref", "surfref", "samplerref"])
+        .map(|(i, w)| format!("istypep.{w} p, h; selp.u32 r0, 1, 0, p; st.global.b32 [o+{}], r0;\n", 4 * i))
+        .collect();
+    for (handle, want) in [(h, [1, 0, 0]), (surface, [0, 1, 0]), (12345, [0, 0, 0])] {
+        assert_eq!(run(&d, handle, &types)[..3], want);
+    }
+}

@@ -96,7 +96,7 @@ impl Emit<'_> {
 
     pub fn redux(&mut self, op: ReduxOp, ty: Ty, d: Reg, a: &Opd, mask: &Opd) {
         let a = self.wide(ty, a);
-        let detail = op as u32 | u32::from(ty.signed()) << 4;
+        let detail = op as u32 | u32::from(ty.signed()) << 4 | u32::from(ty.float()) << 5;
         let r = self.warp(Kind::Redux, detail, Some(mask), Some(a), None);
         self.low(d, r);
     }

@@ -1,7 +1,7 @@
 //! Loads, stores, atomics, fences.
 
 use super::warp::next_is_predicate;
-use super::{Mods, sync};
+use super::{Mods, asynchronous, sync};
 use crate::ir::{
     Addr, AtomOp, Base, BoolOp, Class, Cmp, Guard, IntUnary, MemoryFn, Op, Opd, Order, Space, Symbol, Ty,
 };
@@ -9,7 +9,7 @@ use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 use crate::runtime::access::{LANES_F32, vector_operation};
 
-fn space(m: &mut Mods) -> Space {
+pub fn space(m: &mut Mods) -> Space {
     m.one_of(&[
         ("global", Space::Global),
         ("shared", Space::Shared),
@@ -25,7 +25,7 @@ fn space(m: &mut Mods) -> Space {
 }
 
 /// Scopes make no difference: everything is system scope here.
-fn scope(m: &mut Mods) {
+pub fn scope(m: &mut Mods) {
     m.one_of(&[("cta", ()), ("cluster", ()), ("gpu", ()), ("sys", ())]);
 }
 
@@ -59,7 +59,7 @@ fn cache(m: &mut Mods, order: &mut Order) -> bool {
     policy
 }
 
-fn lanes(m: &mut Mods) -> usize {
+pub fn lanes(m: &mut Mods) -> usize {
     m.one_of(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1)
 }
 
@@ -107,8 +107,11 @@ pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
 }
 
 pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
-    if m.eat("async") || m.eat("bulk") {
-        return m.unsupported(b);
+    if m.eat("async") {
+        return asynchronous::store(b, m);
+    }
+    if m.eat("bulk") {
+        return asynchronous::zeros(b, m);
     }
     let mut order = order(&mut m);
     let space = space(&mut m);
@@ -135,28 +138,30 @@ pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
+/// What atomic operations do, by name.
+pub const OPERATIONS: [(&str, AtomOp); 10] = [
+    ("add", AtomOp::Add),
+    ("min", AtomOp::Min),
+    ("max", AtomOp::Max),
+    ("and", AtomOp::And),
+    ("or", AtomOp::Or),
+    ("xor", AtomOp::Xor),
+    ("exch", AtomOp::Exch),
+    ("cas", AtomOp::Cas),
+    ("inc", AtomOp::Inc),
+    ("dec", AtomOp::Dec),
+];
+
 pub fn atomic(b: &mut Body, mut m: Mods) -> Result<()> {
     let red = m.name == "red";
-    if m.eat("async") {
-        return m.unsupported(b);
+    if red && m.eat("async") {
+        return asynchronous::reduce(b, m);
     }
     m.one_of(&[("relaxed", ()), ("acquire", ()), ("release", ()), ("acq_rel", ())]);
     scope(&mut m);
     let space = space(&mut m);
     m.eat("noftz");
-    let ops = [
-        ("add", AtomOp::Add),
-        ("min", AtomOp::Min),
-        ("max", AtomOp::Max),
-        ("and", AtomOp::And),
-        ("or", AtomOp::Or),
-        ("xor", AtomOp::Xor),
-        ("exch", AtomOp::Exch),
-        ("cas", AtomOp::Cas),
-        ("inc", AtomOp::Inc),
-        ("dec", AtomOp::Dec),
-    ];
-    let Some(op) = m.one_of(&ops) else { return m.unsupported(b) };
+    let Some(op) = m.one_of(&OPERATIONS) else { return m.unsupported(b) };
     let policy = cache(&mut m, &mut Order::Weak);
     let n = lanes(&mut m);
     let ty = m.ty(b)?;
@@ -267,6 +272,7 @@ pub fn fence(b: &mut Body, mut m: Mods) -> Result<()> {
     m.eat("mbarrier_init");
     m.eat("global");
     m.take(|w| w.starts_with("shared"));
+    m.take(|w| w.starts_with("sync_restrict::"));
     m.one_of(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);
     m.one_of(&[("cta", ()), ("gl", ()), ("sys", ()), ("gpu", ()), ("cluster", ())]);
     m.end(b)?;

@@ -1,5 +1,6 @@
 //! Opcodes and their modifiers to operations.
 
+mod asynchronous;
 mod build;
 mod control;
 mod convert;
@@ -150,6 +151,7 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "tex" => texture::fetch(b, m),
         "tld4" => texture::gather(b, m),
         "txq" | "suq" => texture::query(b, m),
+        "istypep" => texture::is_type(b, m),
         "suld" => texture::load(b, m),
         "sust" => texture::store(b, m),
         "sured" => texture::reduce(b, m),
@@ -179,6 +181,7 @@ pub fn instruction<'a>(b: &mut Body<'_, 'a>, m: Mods<'a>) -> Result<()> {
         "movmatrix" => matrix::transpose(b, m),
         "wmma" => wmma::wmma(b, m),
         "mbarrier" => sync::mbarrier(b, m),
+        "clusterlaunchcontrol" => sync::cancel(b, m),
         "mapa" => sync::map_address(b, m),
         "getctarank" => sync::rank(b, m),
         "stacksave" => stack::save(b, m),

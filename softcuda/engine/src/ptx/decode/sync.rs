@@ -1,14 +1,14 @@
 //! `mbarrier`, `barrier.cluster`, and addresses in other blocks of a cluster.
 
 use super::Mods;
-use crate::ir::{Addr, Class, IntOp, MemoryFn, Op, Opd, Pure, Space, Ty};
+use crate::ir::{Addr, Class, Cmp, IntOp, MemoryFn, Op, Opd, Order, Pure, Space, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 use crate::ptx::lexer::Kind;
 use crate::runtime::mbarrier::{ARRIVE_DROP, ARRIVE_EXPECTS, TEST_PARITY};
 
 /// The space of an mbarrier object.
-fn space(m: &mut Mods) -> Space {
+pub fn space(m: &mut Mods) -> Space {
     m.one_of(&[
         ("shared::cluster", Space::Cluster),
         ("shared::cta", Space::Shared),
@@ -23,7 +23,14 @@ fn order(m: &mut Mods) {
     m.one_of(&[("cta", ()), ("cluster", ())]);
 }
 
-fn push(b: &mut Body, f: MemoryFn, detail: u32, d: Vec<(Ty, Option<u32>)>, addr: Addr, a: Vec<(Ty, Opd)>) {
+pub fn push(
+    b: &mut Body,
+    f: MemoryFn,
+    detail: u32,
+    d: Vec<(Ty, Option<u32>)>,
+    addr: Addr,
+    a: Vec<(Ty, Opd)>,
+) {
     b.push(Op::Memory { f, detail, size: 8, d, addr, a });
 }
 
@@ -141,6 +148,62 @@ pub fn arrive_of_copies(b: &mut Body, mut m: Mods) -> Result<()> {
     let addr = b.address(space, 8)?;
     if counted {
         push(b, MemoryFn::MbarrierArrive, 0, vec![], addr, vec![(Ty::U32, Opd::Imm(1))]);
+    }
+    Ok(())
+}
+
+/// `clusterlaunchcontrol`: a request to take the place of a block that has not begun. The answer is always that there is none, which it
+/// may be on a card at any time: 16 bytes of zeros, whose lowest bit would say that a block was cancelled.
+pub fn cancel(b: &mut Body, mut m: Mods) -> Result<()> {
+    if m.eat("try_cancel") {
+        m.eat("async");
+        let to = space(&mut m);
+        let completes = m.eat("mbarrier::complete_tx::bytes");
+        m.eat("b128");
+        if !completes {
+            return m.unsupported(b);
+        }
+        m.end(b)?;
+        let addr = b.address(to, 16)?;
+        b.comma()?;
+        let object = b.address(to, 8)?;
+        b.push(Op::St { ty: Ty::B64, order: Order::Relaxed, a: vec![Opd::Imm(0), Opd::Imm(0)], addr });
+        push(b, MemoryFn::MbarrierComplete, 0, vec![], object, vec![(Ty::U32, Opd::Imm(16))]);
+        return Ok(());
+    }
+    if !m.eat("query_cancel") {
+        return m.unsupported(b);
+    }
+    let cancelled = m.eat("is_canceled");
+    let part = m.one_of(&[
+        ("get_first_ctaid", None),
+        ("get_first_ctaid::x", Some(1)),
+        ("get_first_ctaid::y", Some(2)),
+        ("get_first_ctaid::z", Some(3)),
+    ]);
+    m.one_of(&[("v4", ()), ("pred", ())]);
+    while m.eat("b32") {}
+    m.eat("b128");
+    m.end(b)?;
+    let class = if cancelled { Class::Pred } else { Class::I32 };
+    let d = b.list(|b| b.sink(class))?;
+    b.comma()?;
+    let response = b.source(Ty::B128)?;
+    let words = b.unpack(Ty::B32, 4, response);
+    if cancelled {
+        let bit = b.int(IntOp::And, Ty::B32, words[0], Opd::Imm(1));
+        let p = b.setp(Cmp::Ne, Ty::B32, bit, Opd::Imm(0), None);
+        d[0].into_iter().for_each(|d| b.mov(Ty::Pred, d, p));
+        return Ok(());
+    }
+    // The number of the block in words 1 to 3; nothing is said of the last one of four.
+    let first = match part {
+        Some(Some(word)) => word,
+        Some(None) => 1,
+        None => return m.unsupported(b),
+    };
+    for (d, word) in d.into_iter().zip(first..) {
+        d.into_iter().for_each(|d| b.mov(Ty::B32, d, words.get(word).copied().unwrap_or(Opd::Imm(0))));
     }
     Ok(())
 }

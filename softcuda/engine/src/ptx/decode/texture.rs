@@ -1,11 +1,11 @@
-//! Textures and surfaces: `tex`, `tld4`, `txq`, `suld`, `sust`, `sured`, `suq`.
+//! Textures and surfaces: `tex`, `tld4`, `txq`, `suld`, `sust`, `sured`, `suq`, `istypep`.
 //!
 //! The object is a 64-bit handle in a register, or the name of a `.texref` or `.surfref`, which is a module variable that
 //! holds one.
 
 use super::Mods;
 use crate::ir::texture::{Bounds, Query, Reduction, Shape, TextureKind, TextureOp};
-use crate::ir::{Addr, Base, Class, Op, Opd, Order, Space, Symbol, Ty};
+use crate::ir::{Addr, Base, Class, Cmp, Op, Opd, Order, Space, Symbol, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -107,8 +107,28 @@ pub fn fetch(b: &mut Body, mut m: Mods) -> Result<()> {
         }
         _ => {}
     }
-    b.push(Op::Texture { op: TextureOp::new(kind, shape), to, from, d, object, a });
+    let offset = offset(b, &m, shape, &mut a)?;
+    b.push(Op::Texture { op: TextureOp { offset, ..TextureOp::new(kind, shape) }, to, from, d, object, a });
     Ok(())
+}
+
+/// `, {i, j}` behind the other operands: whole texels that are added to the place. A number alone would be what depths are compared
+/// with, but no sampler of CUDA says how.
+fn offset(b: &mut Body, m: &Mods, shape: Shape, a: &mut Vec<Opd>) -> Result<bool> {
+    if !b.eat(b',') {
+        return Ok(false);
+    }
+    let list = b.module.cursor.is(b'{');
+    if matches!(shape, Shape::Cube | Shape::Acube) || !list && shape.axes() > 1 {
+        return m.unsupported(b);
+    }
+    let mut texels = b.list(|b| b.source(Ty::S32))?;
+    if texels.len() < shape.axes() {
+        return b.error("an offset has a number for each axis");
+    }
+    texels.truncate(shape.axes());
+    a.extend(texels);
+    if b.module.cursor.is(b',') { m.unsupported(b) } else { Ok(true) }
 }
 
 pub fn gather(b: &mut Body, mut m: Mods) -> Result<()> {
@@ -122,8 +142,9 @@ pub fn gather(b: &mut Body, mut m: Mods) -> Result<()> {
     }
     let d = destinations(b, to, 4)?;
     b.comma()?;
-    let (object, a) = place(b, shape, from)?;
-    let op = TextureOp { detail, ..TextureOp::new(TextureKind::Gather, shape) };
+    let (object, mut a) = place(b, shape, from)?;
+    let offset = offset(b, &m, shape, &mut a)?;
+    let op = TextureOp { detail, offset, ..TextureOp::new(TextureKind::Gather, shape) };
     b.push(Op::Texture { op, to, from, d, object, a });
     Ok(())
 }
@@ -138,8 +159,23 @@ pub fn query(b: &mut Body, mut m: Mods) -> Result<()> {
         ("array_size", Query::ArraySize),
         ("num_mipmap_levels", Query::Levels),
         ("num_samples", Query::Samples),
+        ("channel_data_type", Query::ChannelType),
+        ("channel_order", Query::ChannelOrder),
+        ("normalized_coords", Query::Normalized),
+        ("filter_mode", Query::Filter),
+        ("addr_mode_0", Query::AddressX),
+        ("addr_mode_1", Query::AddressY),
+        ("addr_mode_2", Query::AddressZ),
+        ("memory_layout", Query::Layout),
     ]);
     let Some(query) = query else { return m.unsupported(b) };
+    let of_sampler = matches!(
+        query,
+        Query::Normalized | Query::Filter | Query::AddressX | Query::AddressY | Query::AddressZ
+    );
+    if of_sampler && m.name == "suq" || query == Query::Layout && m.name == "txq" {
+        return m.unsupported(b);
+    }
     let ty = m.ty(b)?;
     m.end(b)?;
     let d = vec![b.sink(ty.class())?];
@@ -150,6 +186,30 @@ pub fn query(b: &mut Body, mut m: Mods) -> Result<()> {
     let level = if b.eat(b',') { b.source(Ty::U32)? } else { Opd::Imm(0) };
     let op = TextureOp { detail: query as u8, ..TextureOp::new(kind, Shape::D1) };
     b.push(Op::Texture { op, to: Ty::U32, from: Ty::U32, d, object, a: vec![level] });
+    Ok(())
+}
+
+/// `istypep.texref p, a`: textures have their samplers in them, so that nothing is a `.samplerref`.
+pub fn is_type(b: &mut Body, mut m: Mods) -> Result<()> {
+    let kinds = [
+        ("texref", Some(TextureKind::IsTexture)),
+        ("surfref", Some(TextureKind::IsSurface)),
+        ("samplerref", None),
+    ];
+    let Some(kind) = m.one_of(&kinds) else { return m.unsupported(b) };
+    m.end(b)?;
+    let d = b.dest(Class::Pred)?;
+    b.comma()?;
+    let object = object(b)?;
+    let Some(kind) = kind else {
+        b.mov(Ty::Pred, d, Opd::Imm(0));
+        return Ok(());
+    };
+    let answer = b.temp(Class::I32);
+    let op = TextureOp::new(kind, Shape::D1);
+    b.push(Op::Texture { op, to: Ty::U32, from: Ty::U32, d: vec![Some(answer)], object, a: vec![] });
+    let p = b.setp(Cmp::Ne, Ty::U32, Opd::Reg(answer), Opd::Imm(0), None);
+    b.mov(Ty::Pred, d, p);
     Ok(())
 }
 
@@ -170,7 +230,7 @@ fn surface(b: &Body, m: &mut Mods, kind: TextureKind) -> Result<(TextureOp, Ty)>
         return m.unsupported(b);
     }
     let size = ty.bytes().trailing_zeros() as u8;
-    Ok((TextureOp { kind, shape, detail: 0, bounds, size, lanes }, ty))
+    Ok((TextureOp { kind, shape, detail: 0, bounds, size, lanes, offset: false }, ty))
 }
 
 pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Barriers and the operations among the lanes of a warp.
 
+use super::build::PLAIN;
 use super::{Mods, sync};
-use crate::ir::{BarOp, Class, Op, Opd, ReduxOp, ShflMode, Ty, VoteMode};
+use crate::ir::{BarOp, Class, FloatUnary, Op, Opd, ReduxOp, ShflMode, Ty, VoteMode};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
 
@@ -145,9 +146,13 @@ pub fn redux(b: &mut Body, mut m: Mods) -> Result<()> {
     ];
     m.eat("sync");
     let Some(op) = m.one_of(&ops) else { return m.unsupported(b) };
+    let (absolute, nan) = (m.eat("abs"), m.eat("NaN"));
     let ty = m.ty(b)?;
     m.end(b)?;
-    if !matches!(ty, Ty::S32 | Ty::U32 | Ty::B32) {
+    if ty == Ty::F32 && matches!(op, ReduxOp::Min | ReduxOp::Max) {
+        return redux_float(b, op, absolute, nan);
+    }
+    if absolute || nan || !matches!(ty, Ty::S32 | Ty::U32 | Ty::B32) {
         return m.unsupported(b);
     }
     let d = b.dest(Class::I32)?;
@@ -155,6 +160,28 @@ pub fn redux(b: &mut Body, mut m: Mods) -> Result<()> {
     let a = b.source(ty)?;
     b.comma()?;
     let mask = b.source(Ty::B32)?;
+    b.push(Op::Redux { op, ty, d, a, mask });
+    Ok(())
+}
+
+/// `redux.sync.op{.abs}{.NaN}.f32 d, a, mask`.
+fn redux_float(b: &mut Body, op: ReduxOp, absolute: bool, nan: bool) -> Result<()> {
+    let ty = Ty::F32;
+    let d = b.dest(ty.class())?;
+    b.comma()?;
+    let mut a = b.source(ty)?;
+    if absolute {
+        let r = b.temp(ty.class());
+        b.push(Op::FloatUnary { op: FloatUnary::Abs, ty, mode: PLAIN, d: r, a });
+        a = Opd::Reg(r);
+    }
+    b.comma()?;
+    let mask = b.source(Ty::B32)?;
+    let op = match (op, nan) {
+        (ReduxOp::Min, true) => ReduxOp::MinNan,
+        (ReduxOp::Max, true) => ReduxOp::MaxNan,
+        _ => op,
+    };
     b.push(Op::Redux { op, ty, d, a, mask });
     Ok(())
 }
