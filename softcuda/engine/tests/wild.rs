@@ -9,7 +9,7 @@ use softcuda_engine::FaultKind;
 use std::fmt::Write;
 
 /// Every kind of access, at `q`.
-const ACCESSES: [&str; 16] = [
+const ACCESSES: [&str; 20] = [
     "ld.u8 r, [q]; add.u32 s, s, r;",
     "ld.global.u32 r, [q]; add.u32 s, s, r;",
     "ld.global.v4.u32 {r, r, r, r}, [q]; add.u32 s, s, r;",
@@ -26,6 +26,10 @@ const ACCESSES: [&str; 16] = [
     "atom.global.cas.b64 v, [q], 0, 7; cvt.u32.u64 s, v;",
     "red.global.max.u32 [q], 0xffffffff;",
     "atom.global.add.f32 f, [q], 0f3F800000;",
+    "st.async.release.gpu.global.u32 [q], 7;",
+    "red.async.release.gpu.global.add.u32 [q], 7;",
+    "st.bulk.weak [q], 64, 0;",
+    "mbarrier.arrive.b64 _, [q];",
 ];
 
 /// A kernel an access: thread t accesses `address + t · stride`, behind a branch that only some threads take if `odd` is 1.
