@@ -11,7 +11,7 @@ use softcuda_device::home;
 use softcuda_device::state::{self, State};
 use softcuda_device::turn::Turn;
 use softcuda_engine::{Gate, Ledger};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -131,6 +131,14 @@ impl Gate for Share {
     fn end(&self) {
         if let Some(joined) = self.joined() {
             joined.turn.end();
+        }
+    }
+    fn bell(&self) -> Option<&AtomicU32> {
+        Some(self.joined()?.turn.bell())
+    }
+    fn heed(&self) {
+        if let Some(joined) = self.joined() {
+            joined.turn.heed();
         }
     }
     fn settle(&self) {

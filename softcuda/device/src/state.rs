@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Version of the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Processes that can use a device at once.
 pub const SLOTS: usize = 64;
 
@@ -51,6 +51,8 @@ pub struct Slot {
     pub(crate) busy: AtomicU64,
     /// When the threads that run blocks now began, or 0.
     pub(crate) busy_since: AtomicU64,
+    /// Not 0: threads that run blocks are to look about ([`crate::turn`] sets [`crate::turn::WANTED`]; the lower half is the process's own).
+    pub(crate) bell: AtomicU32,
 }
 
 /// A device's file, with a slot for this process.
@@ -233,6 +235,7 @@ fn bury(shared: &Shared, slot: &Slot) {
     slot.grids.store(0, SeqCst);
     slot.active.store(0, SeqCst);
     slot.busy_since.store(0, SeqCst);
+    slot.bell.store(0, SeqCst);
     shared.past_busy.fetch_add(slot.busy.swap(0, SeqCst), SeqCst);
     slot.memory.store(0, SeqCst);
 }

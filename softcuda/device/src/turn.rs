@@ -2,8 +2,8 @@
 //!
 //! Kernels of one process at a time have the device; within a process they run side by side. A process that wants the
 //! device takes the turn when the one that has it has no kernel, is dead, or has had it for a time slice. Taking is two
-//! steps: the turn is *claimed*, whereupon the threads of all other processes stop at the end of the block that they run,
-//! and when none of them runs any more it is *held* and kernels go on.
+//! steps: the turn is *claimed* and the bells of all other processes are rung, whereupon their threads stop in the next loop or at
+//! the end of the block that they run, and when none of them runs any more it is *held* and kernels go on.
 //!
 //! Threads count themselves as running first and look whether they have the turn then; who claims it changes the turn
 //! first and looks whether anybody runs then. So one of the two sees the other.
@@ -12,7 +12,7 @@ use crate::state::{SLOTS, State};
 use crate::trace::Trace;
 use crate::{now, process, state};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 /// The turn in one word: 0, or 1 + the slot, and whether it is held or only claimed. The upper bits count changes, so that
@@ -44,6 +44,9 @@ impl Word {
         Word(self.0 | HELD)
     }
 }
+
+/// In a bell: somebody else wants the turn.
+pub(crate) const WANTED: u32 = 1 << 31;
 
 /// This process's part in the turns of a device.
 pub struct Turn {
@@ -109,6 +112,26 @@ impl Turn {
         !self.word().held_by(self.state.own)
     }
 
+    /// A word of this process that is not 0 while threads that run blocks are to call [`Turn::heed`] now and then. Its lower 16 bits
+    /// are the process's own.
+    pub fn bell(&self) -> &AtomicU32 {
+        &self.state.slot().bell
+    }
+
+    /// The calling thread runs blocks and has seen the bell: it waits for the next turn if this one is lost.
+    pub fn heed(&self) {
+        if !self.is_lost() {
+            // Rung late; but nobody may miss it who claims the turn right now.
+            self.bell().fetch_and(!WANTED, SeqCst);
+            if !self.is_lost() {
+                return;
+            }
+            self.bell().fetch_or(WANTED, SeqCst);
+        }
+        self.end();
+        self.begin();
+    }
+
     fn word(&self) -> Word {
         Word(self.state.shared().turn.load(SeqCst))
     }
@@ -157,6 +180,10 @@ impl Turn {
         let claimed = word.claimed(self.state.own);
         if shared.turn.compare_exchange(word.0, claimed.0, SeqCst, SeqCst).is_ok() {
             shared.turn_since.fetch_max(now(), SeqCst);
+            let others = shared.slots.iter().enumerate().filter(|(i, _)| *i != self.state.own);
+            for (_, slot) in others.filter(|(_, slot)| slot.owner.load(SeqCst) != 0) {
+                slot.bell.fetch_or(WANTED, SeqCst);
+            }
         }
     }
 
@@ -172,6 +199,8 @@ impl Turn {
         // may be at the same point.
         let now = now();
         shared.turn_since.fetch_max(now, SeqCst);
+        // Whoever wants the turn from now on rings anew, as it must be held first.
+        self.bell().fetch_and(!WANTED, SeqCst);
         if shared.turn.compare_exchange(word.0, word.held().0, SeqCst, SeqCst).is_ok() {
             if let Some(trace) = &self.trace {
                 trace.turn(self.device, now);
@@ -184,7 +213,7 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
     fn pair(name: &str, slice: u64) -> (Turn, Turn, std::path::PathBuf) {
@@ -229,6 +258,37 @@ mod tests {
         });
         assert_eq!(clashes.load(SeqCst), 0);
         assert!(done.iter().all(|blocks| *blocks > 0), "{done:?}");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn who_runs_a_block_hears_that_another_wants_the_turn_and_gets_it_back() {
+        let (one, two, directory) = pair("bell", 1_000_000);
+        one.enter();
+        one.begin();
+        assert_eq!(one.bell().load(SeqCst), 0);
+        one.bell().fetch_or(WANTED, SeqCst);
+        one.heed();
+        assert_eq!(one.bell().load(SeqCst), 0, "rung for nothing");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                two.enter();
+                two.begin();
+                done.store(true, SeqCst);
+                two.end();
+                two.leave();
+            });
+            // A block without end.
+            while !done.load(SeqCst) {
+                if one.bell().load(SeqCst) != 0 {
+                    one.heed();
+                    assert!(!one.is_lost());
+                }
+            }
+        });
+        one.end();
+        one.leave();
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -47,7 +47,6 @@
 //!
 //! * NaNs have the CPU's bits, not `0x7fffffff`. `ex2`, `lg2`, `sin`, `cos`, `tanh`, `rcp` and `rsqrt` "approximate" better.
 //! * Wild accesses that stay inside of a 64 KiB granule in use are not seen.
-//! * A loop that never ends and never waits cannot be stopped by [`Engine::cancel`]: end the process.
 //! * A thread whose frames cannot be counted (recursion, calls through pointers, `alloca`) has 64 KiB of local memory, whatever
 //!   the context's limit says; more is a fault.
 //! * No block is ever cancelled by `clusterlaunchcontrol`. The shared memory that is reserved for NVIDIA's headers counts as the

@@ -456,6 +456,66 @@ fn a_waiting_grid_can_be_cancelled() {
     });
 }
 
+/// Loops without end that wait for nobody: uniform, with lanes apart, in a function, with a barrier in it, and in the middle of a block.
+const ENDLESS: [&str; 5] = [
+    "L: add.u32 r10, r10, r1; bra L;",
+    "and.b32 r9, r1, 1; setp.eq.u32 p0, r9, 0; @p0 bra D; L: add.u32 r10, r10, r1; st.global.u32 [q3], r10; bra L; D:",
+    "{ .reg .b32 x; call (x), forever, (r1); mov.u32 r10, x; }",
+    "L: bar.sync 0; add.u32 r10, r10, 1; bra L;",
+    "bar.sync 0; setp.ne.u32 p0, r1, 33; @p0 bra D; L: add.u32 r10, r10, r1; bra L; D: bar.sync 0;",
+];
+
+#[test]
+fn a_grid_that_never_ends_and_never_waits_can_be_cancelled() {
+    const FOREVER: &str =
+        ".func (.reg .b32 y) forever(.reg .b32 x) { L: add.u32 y, y, x; bra L; }\n.visible .entry";
+    let d = Device::new();
+    for body in ENDLESS {
+        let m = d.load(&ptx(body).replace(".visible .entry", FOREVER));
+        let out = d.put(&[0u32; 128]);
+        std::thread::scope(|s| {
+            let (d, m) = (&d, &m);
+            let args = [Arg::U64(out), Arg::U64(out), Arg::U32(0)];
+            let run = s.spawn(move || d.run(&m.kernels()[0], [2, 1, 1], [64, 1, 1], &args));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!run.is_finished(), "{body}");
+            d.engine.cancel();
+            assert_eq!(run.join().unwrap().unwrap_err().kind, FaultKind::Cancelled, "{body}");
+        });
+    }
+}
+
+#[test]
+fn of_two_owners_grids_one_is_cancelled_and_the_other_goes_on() {
+    let d = Device::new();
+    let m =
+        d.load(&ptx("L: ld.global.u32 r10, [q0]; add.u32 r11, r11, 1; setp.eq.u32 p0, r10, 0; @p0 bra L;"));
+    let stays = d.load(&ptx(
+        "L: ld.volatile.global.u32 r10, [q0]; setp.eq.u32 p0, r10, 0; @p0 bra L; st.global.u32 [q3], r10;",
+    ));
+    let (a, flag, out) = (d.put(&[0u32]), d.put(&[0u32]), d.put(&[0u32; 32]));
+    let launch = |m: &softcuda_engine::Loaded, word: u64, owner: u64| Launch {
+        grid: [1; 3],
+        block: [32, 1, 1],
+        params: pack(&m.kernels()[0], &[Arg::U64(word), Arg::U64(out), Arg::U32(0)]),
+        owner,
+        ..Launch::default()
+    };
+    let (first, second) = (launch(&m, a, 1), launch(&stays, flag, 2));
+    std::thread::scope(|s| {
+        let (d, m, stays) = (&d, &m, &stays);
+        let one = s.spawn(move || d.engine.run(&m.kernels()[0], &first));
+        let two = s.spawn(move || d.engine.run(&stays.kernels()[0], &second));
+        std::thread::sleep(Duration::from_millis(20));
+        d.engine.cancel_of(1);
+        assert_eq!(one.join().unwrap().unwrap_err().kind, FaultKind::Cancelled);
+        assert!(!two.is_finished());
+        assert!(d.memory.write(flag, &7u32.to_le_bytes()));
+        two.join().unwrap().unwrap();
+    });
+    assert_eq!(d.get::<u32>(out, 32), [7; 32]);
+}
+
 fn fault(body: &str, block: u32) -> (FaultKind, String) {
     let d = Device::new();
     let m = d.load(&ptx(body));

@@ -128,6 +128,7 @@ impl KernelOp {
             cooperative: shape.cooperative,
             cluster,
             priority: attributes.priority().unwrap_or(priority),
+            owner: context.id,
         };
         let context = context.clone();
         Ok(Arc::new(KernelOp {

@@ -10,7 +10,7 @@ mod exec;
 mod object;
 
 pub use exec::Exec;
-pub use object::{Fixup, Object};
+pub use object::{Covered, Fixup, Object, Segments};
 
 use crate::ir::Program;
 use crate::ir::passes::Reach;
@@ -119,6 +119,10 @@ pub struct Code {
     pub frame: u32,
     /// The native stack frame of vector code.
     pub group_frame: u32,
+    /// Code of groups returns at barriers.
+    pub segments: Option<Segments>,
+    /// Accesses that are tested together, by the number that the code gives [`crate::runtime::helpers::Helper::SlowCover`].
+    pub covers: Vec<Vec<Covered>>,
 }
 
 /// Makes code.

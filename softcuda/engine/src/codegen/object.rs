@@ -20,6 +20,39 @@ pub struct Object {
     pub group_frame: u32,
     /// Where addresses of variables belong.
     pub fixups: Vec<Fixup>,
+    /// See [`Code::segments`].
+    pub segments: Option<Segments>,
+    /// See [`Code::covers`].
+    pub covers: Vec<Vec<Covered>>,
+}
+
+/// How groups run from barrier to barrier: see [`crate::runtime::segments`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Segments {
+    /// Bytes of a group's room.
+    pub room: u32,
+    /// The number of the barrier.
+    pub barrier: u32,
+}
+
+/// An access that vector code has tested together with others: see [`crate::runtime::checks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Covered {
+    /// Which of the values that the test was made with is its address.
+    pub cover: u32,
+    /// From the address of lane 0, in bytes.
+    pub offset: i64,
+    /// Bytes of one lane.
+    pub size: u32,
+    /// Lanes that lie side by side; 1 if all have one address.
+    pub lanes: u32,
+    /// Line of the PTX.
+    pub line: u32,
+    pub write: bool,
+    /// The address is an offset in shared memory.
+    pub shared: bool,
+    /// The address has 32 bits.
+    pub narrow: bool,
 }
 
 /// A place in the code for the address of a `.global` or `.const` variable: 8 bytes, little-endian.
@@ -54,6 +87,8 @@ impl Object {
             by_number: self.by_number.clone(),
             frame: self.frame,
             group_frame: self.group_frame,
+            segments: self.segments,
+            covers: self.covers.clone(),
         })
     }
 }

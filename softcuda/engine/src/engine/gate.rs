@@ -1,6 +1,8 @@
 //! Who else uses the processors: a device that several processes share runs blocks of one of them at a time.
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::AtomicU32;
+
 /// Lets blocks run. Threads that run blocks ask it; the engine has none until it is given one.
 pub trait Gate: Send + Sync {
     /// The calling thread is about to run blocks; returns when it may.
@@ -9,6 +11,13 @@ pub trait Gate: Send + Sync {
     fn is_lost(&self) -> bool;
     /// The calling thread runs no block any more.
     fn end(&self);
+    /// A word whose upper half becomes other than 0 when threads that run blocks are to call [`Gate::heed`]: they look at it in every
+    /// loop. The lower half is the engine's own. It lives and stays where it is as long as the gate.
+    fn bell(&self) -> Option<&AtomicU32> {
+        None
+    }
+    /// The calling thread runs a block and has seen the bell: if somebody else wants to run blocks, it ends and begins again.
+    fn heed(&self) {}
     /// The calling thread is new and will run nothing but blocks: called once, before its first one.
     fn settle(&self) {}
 }

@@ -44,6 +44,8 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// Blocks of a grid with a lower number are started before those of one with a higher number.
     pub priority: i32,
+    /// Whose it is, for [`Engine::cancel_of`].
+    pub owner: u64,
 }
 
 /// A grid that is being run.
@@ -58,6 +60,10 @@ pub(crate) struct Grid {
     pub realm: Arc<Realm>,
     /// Not 0: end as soon as possible.
     pub stop: AtomicU32,
+    /// Who else uses the processors.
+    pub gate: Option<Arc<dyn Gate>>,
+    /// See [`Launch::owner`].
+    owner: u64,
     id: u64,
     priority: i32,
     dims: [u32; 3],
@@ -212,6 +218,8 @@ impl Engine {
             view: None,
             realm: self.realm.clone(),
             stop: AtomicU32::new(0),
+            gate: self.pool.gate(),
+            owner: launch.owner,
             id: self.grids.fetch_add(1, Ordering::Relaxed),
             priority: launch.priority,
             dims: launch.grid,
@@ -258,9 +266,14 @@ impl Engine {
     }
 
     /// Stops every grid that runs now, each with [`FaultKind::Cancelled`], as soon as its threads reach a point where
-    /// they can be stopped: a wait, or the end of a block.
+    /// they can be stopped: a wait, the way back in a loop, or the end of a block.
     pub fn cancel(&self) {
-        self.pool.cancel();
+        self.pool.cancel(|_| true);
+    }
+
+    /// As [`Engine::cancel`], the grids of one [`Launch::owner`] only.
+    pub fn cancel_of(&self, owner: u64) {
+        self.pool.cancel(|grid| grid.owner == owner);
     }
 }
 

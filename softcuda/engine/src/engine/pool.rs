@@ -15,7 +15,7 @@ use crate::runtime::context::Block;
 use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) struct Pool {
     wake: Condvar,
     workers: usize,
     gate: OnceLock<Arc<dyn Gate>>,
+    /// See [`Pool::bell`]; where no gate has one.
+    own_bell: AtomicU32,
     /// The most urgent priority of all grids with blocks to start, or one that is more urgent.
     urgent: AtomicI32,
 }
@@ -116,6 +118,7 @@ impl Pool {
             wake: Condvar::new(),
             workers,
             gate: OnceLock::new(),
+            own_bell: AtomicU32::new(0),
             urgent: AtomicI32::new(i32::MAX),
         })
     }
@@ -123,6 +126,15 @@ impl Pool {
     /// Has every block ask first. Only the first gate counts.
     pub fn set_gate(&self, gate: Arc<dyn Gate>) {
         let _ = self.gate.set(gate);
+    }
+
+    pub fn gate(&self) -> Option<Arc<dyn Gate>> {
+        self.gate.get().cloned()
+    }
+
+    /// The word that code looks at while it runs; its lower half counts grids that are to stop.
+    fn bell(&self) -> &AtomicU32 {
+        self.gate.get().and_then(|gate| gate.bell()).unwrap_or(&self.own_bell)
     }
 
     fn pass(&self) -> Pass<'_> {
@@ -153,6 +165,9 @@ impl Pool {
             q.live.retain(|g| !Arc::ptr_eq(g, grid));
             q.grids.retain(|g| !Arc::ptr_eq(g, grid));
         }
+        if grid.stop.load(Ordering::Relaxed) != 0 {
+            self.bell().fetch_sub(1, Ordering::Relaxed);
+        }
         match lock(&grid.state).fault.take() {
             Some(f) => Err(f),
             None => Ok(()),
@@ -178,7 +193,7 @@ impl Pool {
     }
 
     pub fn shut_down(&self) {
-        self.cancel();
+        self.cancel(|_| true);
         let threads = {
             let mut q = lock(&self.queue);
             q.stop = true;
@@ -191,15 +206,18 @@ impl Pool {
         }
     }
 
-    pub fn cancel(&self) {
-        for g in &lock(&self.queue).live {
+    /// Stops the grids that `whose` names.
+    pub fn cancel(&self, whose: impl Fn(&Grid) -> bool) {
+        for g in lock(&self.queue).live.iter().filter(|g| whose(g)) {
             self.stop_grid(g, Fault::new(FaultKind::Cancelled, format!("{}: cancelled", g.kernel.name)));
         }
     }
 
-    /// No further block of the grid is started, and those that run end at their next yield.
+    /// No further block of the grid is started, and those that run end at their next yield or way back in a loop.
     fn stop_grid(&self, grid: &Grid, fault: Fault) {
-        grid.stop.store(1, Ordering::Relaxed);
+        if grid.stop.swap(1, Ordering::Relaxed) == 0 {
+            self.bell().fetch_add(1, Ordering::Relaxed);
+        }
         let mut s = lock(&grid.state);
         s.fault.get_or_insert(fault);
         s.next = s.total;
@@ -514,6 +532,7 @@ impl Pool {
         let context = Box::new(Block {
             mem_table: grid.table(),
             helpers: helpers::table(),
+            bell: self.bell(),
             functions: grid.code.entries.as_ptr(),
             shared_base: shared,
             shared_slots: std::array::from_fn(|k| total >> k),

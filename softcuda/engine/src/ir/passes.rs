@@ -105,6 +105,17 @@ pub fn back_edges(f: &Function) -> Vec<(BlockId, BlockId)> {
     out
 }
 
+/// By block: whether code looks at its end whether it is to go on, as it may be the way back in a loop. Where it yields it does so
+/// there.
+pub fn listens(f: &Function) -> Vec<bool> {
+    let mut out = vec![false; f.blocks.len()];
+    for (from, _) in back_edges(f) {
+        let block = &f.blocks[from as usize];
+        out[from as usize] = !block.insts.iter().any(|i| i.guard.is_none() && i.op == Op::Yield);
+    }
+    out
+}
+
 /// The blocks of the loop of a back edge: what reaches `from` without passing `to`.
 fn loop_body(preds: &[Vec<BlockId>], from: BlockId, to: BlockId) -> Vec<BlockId> {
     let mut seen = vec![false; preds.len()];

@@ -4,8 +4,10 @@
 //! block works on the same structures meanwhile.
 
 use super::barrier::Barrier;
+use super::bell;
 use super::context::{Block, Entry, Thread};
 use super::parting;
+use super::segments::{self, Rooms};
 use super::stack::{Stack, switch};
 use super::warp::{self, Post};
 use crate::codegen::clif::{BEGIN, NEVER};
@@ -13,7 +15,6 @@ use crate::codegen::{Mode, Variant};
 use crate::engine::Grid;
 use crate::error::{Fault, FaultKind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// How a block came back to its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct Rest {
     width: u32,
     /// Threads of the block; groups follow them in `threads`.
     count: u32,
+    /// Of groups whose code returns at barriers.
+    pub(super) rooms: Rooms,
 }
 
 /// The number of stacks that a block of `threads` threads needs.
@@ -136,7 +139,12 @@ impl Running {
         let entries = &grid.code.entries;
         let scalar =
             if variant.mode.groups() { entries[grid.kernel.reach.functions.len()] } else { entries[0] };
+        let rooms = match grid.code.segments {
+            Some(s) => Rooms::new(groups, s.room, s.barrier),
+            None => Rooms::new(0, 0, 0),
+        };
         let mut rest = Box::new(Rest {
+            rooms,
             kernel: entries[0],
             scalar,
             grid,
@@ -176,6 +184,13 @@ impl Running {
             return;
         }
         r.barriers[..r.used].iter_mut().for_each(Barrier::reset);
+        let in_turn = r.rooms.used() && r.count.is_multiple_of(r.width);
+        r.rooms.begin(in_turn);
+        if in_turn {
+            r.current = GROUP;
+            r.ready(GROUP, segments::rounds);
+            return;
+        }
         for w in 0..r.warps.len() {
             r.begin_warp(w);
         }
@@ -264,7 +279,7 @@ unsafe extern "sysv64" fn whole_block(thread: usize) {
 ///
 /// # Safety
 /// `t` is the running thread.
-unsafe fn go_home(t: *mut Thread, outcome: Outcome) {
+pub(super) unsafe fn go_home(t: *mut Thread, outcome: Outcome) {
     // SAFETY: the worker's stack waits in `resume`.
     unsafe {
         let rest = (*(*t).block).rest;
@@ -359,10 +374,8 @@ pub unsafe extern "C" fn yield_now(t: *mut Thread) {
             r.warps[w].yields = r.warps[w].yields.saturating_add(1);
             r.warps[w].spins = r.warps[w].spins.saturating_add(1);
             r.idle += lanes.count_ones();
-            if r.grid.stop.load(Ordering::Relaxed) != 0 {
-                fail(t, FaultKind::Cancelled, 0, "stopped".to_string());
-            }
         }
+        bell::listen(t);
         if (*rest).idle > 2 * (*rest).alive {
             go_home(t, Outcome::Parked);
             return;
@@ -468,7 +481,7 @@ impl Rest {
     }
 
     /// Gives a thread or group a fresh stack that begins with `f`.
-    fn ready(&mut self, id: u32, f: unsafe extern "sysv64" fn(usize)) {
+    pub(super) fn ready(&mut self, id: u32, f: unsafe extern "sysv64" fn(usize)) {
         let t = self.thread(id);
         // SAFETY: only the difference of two addresses in one vector is taken.
         let at = unsafe { t.offset_from(self.threads.as_ptr()) } as usize;
@@ -489,7 +502,8 @@ impl Rest {
                 if lanes & all == lanes {
                     single &= !lanes;
                     self.warps[w].run |= 1 << (GROUP + g);
-                    self.ready(w as u32 * 64 + GROUP + g, group);
+                    let first = if self.rooms.used() { segments::running } else { group };
+                    self.ready(w as u32 * 64 + GROUP + g, first);
                 }
             }
         }
@@ -502,6 +516,29 @@ impl Rest {
             unsafe { ((*t).start, (*t).until, (*t).joined) = (BEGIN, NEVER, 0) };
             self.ready(id, lane);
         }
+    }
+
+    /// The entry point of groups.
+    pub fn kernel(&self) -> usize {
+        self.kernel
+    }
+
+    /// The number of a group in its block.
+    ///
+    /// # Safety
+    /// `t` is a group of this block.
+    pub unsafe fn group_number(&self, t: *mut Thread) -> usize {
+        // SAFETY: as promised.
+        let id = unsafe { (*t).id };
+        (id / 64 * (32 / self.width) + id % 64 - GROUP) as usize
+    }
+
+    /// Gives two groups each other's stack.
+    pub fn swap_stacks(&mut self, g: usize, h: usize) {
+        let (g, h) = (self.count as usize + g, self.count as usize + h);
+        self.stacks.swap(g, h);
+        let limits = (self.threads[g].stack_limit, self.threads[h].stack_limit);
+        (self.threads[h].stack_limit, self.threads[g].stack_limit) = limits;
     }
 
     /// Something moved: the block does not idle.

@@ -1,5 +1,7 @@
 //! What generated code is handed: plain structures whose field offsets it knows.
 
+use std::sync::atomic::AtomicU32;
+
 /// A compiled function: thread, its arguments, room for its results, its frame in local memory.
 pub type Entry = unsafe extern "C" fn(*mut Thread, *const u8, *mut u8, u64);
 
@@ -43,6 +45,8 @@ pub struct Block {
     /// One byte for each granule of the 47 bits of addresses; see [`crate::memory`].
     pub mem_table: u64,
     pub helpers: *const usize,
+    /// See [`super::bell`].
+    pub bell: *const AtomicU32,
     /// Entry points by number in [`crate::codegen::Unit::functions`].
     pub functions: *const usize,
     pub shared_base: u64,

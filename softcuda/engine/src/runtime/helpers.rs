@@ -2,7 +2,7 @@
 
 use super::block::{self, fail, grid_of};
 use super::context::Thread;
-use super::{access, barrier, cluster, math, parting, print, pure, rows, warp};
+use super::{access, barrier, bell, checks, cluster, math, parting, print, pure, rows, warp};
 use crate::error::FaultKind;
 use crate::loaded::function_index;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -12,12 +12,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum Helper {
-    SlowAddress, BadShared, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
+    SlowAddress, BadShared, SlowSpan, SlowCover, Attend, StackOverflow, BadBranch, Trap, Exit, Yield, Warp, Barrier, Part, AmongLanes, Resolve, Vprintf, AssertFail, Malloc, Free,
     Clock, GlobalTimer, RoundedF32, RoundedF64, F64ToF32, IntToF64, IntToF32, HalfToF32, F64ToHalf, Half, AtomHalf,
     Sin, Cos, Lg2, Ex2, Tanh, Prmt, DotProduct, Fns, Texture, Pure, Memory, ClusterBarrier,
     SinRow, CosRow, Lg2Row, Ex2Row, TanhRow, RoundedRowF32, RoundedRowF64,
 }
 const COUNT: usize = Helper::RoundedRowF64 as usize + 1;
+
+impl Helper {
+    /// Whether it keeps all registers, so that code saves none for it: those that are called on ways that are hardly ever taken
+    /// (see `runtime::quiet`).
+    pub fn quiet(self) -> bool {
+        use Helper::*;
+        matches!(self, SlowAddress | BadShared | SlowSpan | SlowCover | Attend)
+    }
+}
 
 /// Operations of the float helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +37,11 @@ pub enum FloatKind { Add, Sub, Mul, Div, Min, Max, Neg, Abs, Sqrt, Fma, Ex2, Tan
 pub fn table() -> *const usize {
     static TABLE: std::sync::LazyLock<[usize; COUNT]> = std::sync::LazyLock::new(|| {
         [
-            quiet_slow_address as *const () as usize,
-            quiet_bad_shared as *const () as usize,
+            checks::quiet_address as *const () as usize,
+            checks::quiet_shared as *const () as usize,
+            checks::quiet_span as *const () as usize,
+            checks::quiet_cover as *const () as usize,
+            bell::quiet_attend as *const () as usize,
             stack_overflow as *const () as usize,
             bad_branch as *const () as usize,
             trap as *const () as usize,
@@ -79,93 +91,25 @@ pub fn table() -> *const usize {
     TABLE.as_ptr()
 }
 
-/// A function that keeps every register: generated code calls it on its slow paths and need not save anything for it on the quick one.
-macro_rules! quiet {
-    ($name:ident, $target:ident) => {
-        #[unsafe(naked)]
-        unsafe extern "sysv64" fn $name() {
-            std::arch::naked_asm!(
-                "push rax", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10", "push r11",
-                "sub rsp, 256",
-                "movups [rsp], xmm0", "movups [rsp+16], xmm1", "movups [rsp+32], xmm2", "movups [rsp+48], xmm3",
-                "movups [rsp+64], xmm4", "movups [rsp+80], xmm5", "movups [rsp+96], xmm6", "movups [rsp+112], xmm7",
-                "movups [rsp+128], xmm8", "movups [rsp+144], xmm9", "movups [rsp+160], xmm10", "movups [rsp+176], xmm11",
-                "movups [rsp+192], xmm12", "movups [rsp+208], xmm13", "movups [rsp+224], xmm14", "movups [rsp+240], xmm15",
-                "call {f}",
-                "movups xmm0, [rsp]", "movups xmm1, [rsp+16]", "movups xmm2, [rsp+32]", "movups xmm3, [rsp+48]",
-                "movups xmm4, [rsp+64]", "movups xmm5, [rsp+80]", "movups xmm6, [rsp+96]", "movups xmm7, [rsp+112]",
-                "movups xmm8, [rsp+128]", "movups xmm9, [rsp+144]", "movups xmm10, [rsp+160]", "movups xmm11, [rsp+176]",
-                "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]", "movups xmm15, [rsp+240]",
-                "add rsp, 256",
-                "pop r11", "pop r10", "pop r9", "pop r8", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop rax",
-                "ret",
-                f = sym $target,
-            )
-        }
-    };
-}
-quiet!(quiet_slow_address, slow_address);
-quiet!(quiet_bad_shared, bad_shared);
-
-/// Set in the size that [`Helper::SlowAddress`] gets: the access only reads.
-pub const READ_ONLY: u32 = 1 << 31;
-
-/// An address that the quick check did not pass: host memory that is registered, the launch's own parameters, or a fault.
-///
-/// # Safety
-/// `t` is the running thread; this holds for all functions here that take one.
-unsafe extern "C" fn slow_address(t: *mut Thread, addr: u64, size: u32, line: u32) {
-    // SAFETY: generated code passes the running thread.
-    unsafe {
-        let grid = grid_of(t);
-        let (size, write) = (size & !READ_ONLY, size & READ_ONLY == 0);
-        let len = u64::from(size);
-        if len > 0 && !addr.is_multiple_of(len) {
-            let what = format!("misaligned access of {size} bytes at {addr:#x}");
-            fail(t, FaultKind::MisalignedAddress, line, what);
-        }
-        let params = grid.params.as_ptr() as u64;
-        let in_params = addr.wrapping_sub(params) < grid.params.len() as u64
-            && len <= params + grid.params.len() as u64 - addr;
-        if !in_params && !grid.permits(addr, len, write) {
-            fail(t, FaultKind::IllegalAddress, line, format!("illegal access of {size} bytes at {addr:#x}"));
-        }
-    }
-}
-
-unsafe extern "C" fn bad_shared(t: *mut Thread, offset: u64, size: u32, line: u32) {
-    // SAFETY: as in `slow_address`.
-    unsafe {
-        let all = (*(*t).block).total_shared;
-        if size > 0 && !offset.is_multiple_of(u64::from(size)) {
-            let what = format!("misaligned access of {size} bytes at shared offset {offset:#x}");
-            fail(t, FaultKind::MisalignedAddress, line, what);
-        }
-        let what =
-            format!("access of {size} bytes at shared offset {offset:#x}, but the block has {all} bytes");
-        fail(t, FaultKind::IllegalAddress, line, what)
-    }
-}
-
 unsafe extern "C" fn stack_overflow(t: *mut Thread, line: u32) {
-    // SAFETY: as in `slow_address`.
+    // SAFETY: as in `checks`.
     unsafe { fail(t, FaultKind::IllegalAddress, line, "stack overflow: calls are too deep".to_string()) }
 }
 
 unsafe extern "C" fn bad_branch(t: *mut Thread, line: u32) {
     let what = "brx.idx: index is outside of the list of targets".to_string();
-    // SAFETY: as in `slow_address`.
+    // SAFETY: as in `checks`.
     unsafe { fail(t, FaultKind::IllegalInstruction, line, what) }
 }
 
 unsafe extern "C" fn trap(t: *mut Thread, line: u32) {
-    // SAFETY: as in `slow_address`.
+    // SAFETY: as in `checks`.
     unsafe { fail(t, FaultKind::Trap, line, "trap".to_string()) }
 }
 
 /// The entry point of a function pointer.
 unsafe extern "C" fn resolve(t: *mut Thread, token: u64, line: u32) -> usize {
-    // SAFETY: as in `slow_address`.
+    // SAFETY: as in `checks`.
     unsafe {
         let grid = grid_of(t);
         let entry = function_index(token)

@@ -2,7 +2,9 @@
 
 pub mod access;
 pub mod barrier;
+pub mod bell;
 pub mod block;
+pub mod checks;
 pub mod cluster;
 pub mod collective;
 pub mod context;
@@ -14,7 +16,9 @@ pub mod mma;
 pub mod parting;
 pub mod print;
 pub mod pure;
+mod quiet;
 pub mod rows;
+pub mod segments;
 pub mod small_float;
 pub mod sparse;
 pub mod special;

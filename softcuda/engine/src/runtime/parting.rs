@@ -7,6 +7,7 @@
 
 use super::block::{Rest, give_way};
 use super::context::Thread;
+use super::segments::unroll;
 use crate::codegen::clif::NEVER;
 
 /// Yields of each lane that still spins after which those that have come to the meeting place go on alone: where the loop looks
@@ -32,6 +33,9 @@ pub unsafe extern "C" fn part(
         let rest = (*(*t).block).rest;
         {
             let r = &mut *rest;
+            if r.rooms.in_turn() {
+                unroll(r, t);
+            }
             let (w, lanes) = r.lanes(t);
             let group = r.group_bit(t);
             let first = lanes.trailing_zeros();

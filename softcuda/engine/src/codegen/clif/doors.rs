@@ -5,6 +5,7 @@ use super::Clif;
 use super::emit::{Emit, class_type, flags};
 use super::vector::{Doors, Frame, Plan, Shape};
 use crate::codegen::Unit;
+use crate::ir::passes::listens;
 use crate::ir::{BlockId, Class, Reg};
 use crate::runtime::context::Thread;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -67,6 +68,7 @@ impl Emit<'_> {
             }
             self.b.ins().jump(blocks[b as usize], &[]);
         }
+        let listens = listens(self.f);
         for (i, source) in self.f.blocks.iter().enumerate() {
             self.b.switch_to_block(blocks[i]);
             if doors.stops.contains(&(i as BlockId)) {
@@ -74,6 +76,9 @@ impl Emit<'_> {
             }
             for inst in &source.insts {
                 self.inst(inst);
+            }
+            if listens[i] {
+                self.listen();
             }
             self.term(&source.term, &blocks);
         }

@@ -3,6 +3,7 @@
 use super::Clif;
 use super::vector::Cover;
 use crate::codegen::Unit;
+use crate::ir::passes::listens;
 use crate::ir::{self, Class, Guard, Inst, Opd, Reg, Sreg, Symbol, Term, Ty};
 use crate::runtime::context::{Block as BlockContext, Thread};
 use crate::runtime::helpers::Helper;
@@ -143,10 +144,14 @@ impl Emit<'_> {
         } else {
             self.b.ins().jump(blocks[0], &[]);
         }
-        for (source, &target) in self.f.blocks.iter().zip(&blocks) {
-            self.b.switch_to_block(target);
+        let listens = listens(self.f);
+        for (i, source) in self.f.blocks.iter().enumerate() {
+            self.b.switch_to_block(blocks[i]);
             for inst in &source.insts {
                 self.inst(inst);
+            }
+            if listens[i] {
+                self.listen();
             }
             self.term(&source.term, &blocks);
         }
@@ -289,6 +294,15 @@ impl Emit<'_> {
         let line = self.imm(types::I32, i64::from(line));
         self.helper(Helper::BadBranch, &[self.thread, line], None);
         self.b.ins().return_(&[]);
+    }
+
+    /// Looks whether code is to stop or to wait for another process: see `runtime::bell`.
+    pub fn listen(&mut self) {
+        let bell = self.block_field(types::I64, offset_of!(BlockContext, bell));
+        let rings = self.b.ins().atomic_load(types::I32, flags(), bell);
+        self.cold_if(rings, |e| {
+            e.helper(Helper::Attend, &[e.thread], None);
+        });
     }
 
     /// Runs `f` in a cold block when `p` holds, and goes on.

@@ -25,8 +25,7 @@ impl Emit<'_> {
 
     /// Calls a helper of the run time. Without a result type the value that comes back means nothing.
     pub fn helper(&mut self, h: Helper, args: &[Value], ret: Option<Type>) -> Value {
-        // Those of the address checks keep all registers.
-        let quiet = matches!(h, Helper::SlowAddress | Helper::BadShared);
+        let quiet = h.quiet();
         let sig = self.signature(args, ret, if quiet { CallConv::PreserveAll } else { CallConv::SystemV });
         let table = self.block_field(types::I64, offset_of!(BlockContext, helpers));
         let f = self.b.ins().load(types::I64, flags(), table, 8 * h as i32);

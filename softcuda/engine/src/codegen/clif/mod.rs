@@ -20,7 +20,7 @@ mod warp;
 pub use doors::{BEGIN, NEVER};
 pub use vector::takes;
 
-use super::{Fixup, Generator, Mode, Object, Unit};
+use super::{Covered, Fixup, Generator, Mode, Object, Segments, Unit};
 use cranelift_codegen::Context;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
@@ -69,6 +69,8 @@ struct Text {
     bytes: Vec<u8>,
     entries: Vec<u32>,
     fixups: Vec<Fixup>,
+    covers: Vec<Vec<Covered>>,
+    segments: Option<Segments>,
     frame: u32,
 }
 
@@ -117,6 +119,8 @@ impl Clif {
         let scalar =
             self.append(text, name, |into| doors::function(self, unit, &plan, into, &mut builder, config))?;
         text.frame = text.frame.max(scalar);
+        text.segments = plan.segments;
+        text.covers = plan.tests.into_iter().map(|t| t.list).collect();
         Ok(group)
     }
 
@@ -152,8 +156,9 @@ impl Generator for Clif {
                 by_number[n as usize] = i as u32 + 1;
             }
         }
-        let Text { bytes, entries, fixups, frame } = text;
-        Ok(Object { variant: unit.variant, bytes, entries, by_number, frame, group_frame, fixups })
+        let Text { bytes, entries, fixups, covers, segments, frame } = text;
+        let variant = unit.variant;
+        Ok(Object { variant, bytes, entries, by_number, frame, group_frame, fixups, segments, covers })
     }
 
     fn identity(&self) -> String {

@@ -1,8 +1,10 @@
-//! What vector code takes for granted in a block and has tested once at its start. Where a test fails the group ends in scalar
-//! code, which looks at each access by itself.
+//! What vector code takes for granted in a block and has tested once at its start. Where a value wraps, the group ends in scalar
+//! code; where memory is not plainly accessible, the run time looks at each access, and ends the grid or lets it go on.
 
 use super::plan::push;
 use super::shape::{Setting, Shape, Shapes};
+use crate::codegen::Covered;
+use crate::ir::passes::waits;
 use crate::ir::{Addr, Base, Class, Function, Inst, Op, Order, Reg, Space, Term};
 use crate::memory::GRANULE_BITS;
 
@@ -11,9 +13,20 @@ use crate::memory::GRANULE_BITS;
 pub enum Check {
     /// The 32 bits of a register do not wrap within the group; `signed` tells which numbers they are.
     Narrow { reg: Reg, signed: bool },
-    /// Memory around a register may be accessed.
-    Cover(Cover),
+    /// All covers of [`Checks::tests`] with this number.
+    Memory(u32),
 }
+
+/// Accesses that are tested together before the first of them.
+#[derive(Debug, Clone, Default)]
+pub struct Test {
+    pub covers: Vec<Cover>,
+    /// All of them, in their order.
+    pub list: Vec<Covered>,
+}
+
+/// Values that one test needs at once: each of them stays in a register.
+const MOST_COVERS: usize = 8;
 
 /// All accesses of a block by way of one register: it is enough to look at both ends, since between them lies nothing that
 /// the ends do not tell (one allocation of shared memory; at most two granules of the table).
@@ -80,49 +93,107 @@ fn access<'a>(
         _ => return None,
     };
     let usual = wide && size.count_ones() == 1 && inst.guard.is_none();
-    (usual && addr.offset.unsigned_abs() < 1 << 31).then_some((addr, size, len))
+    // A shared offset that wraps is then beyond every block's memory, also in 64 bits.
+    (usual && addr.offset.unsigned_abs() < 1 << 30).then_some((addr, size, len))
 }
 
-/// The cover of the first access of a run of instructions, with those that follow by the same register.
-fn cover(f: &Function, shapes: &Shapes, setting: Setting, insts: &[Inst]) -> Option<Cover> {
-    let (addr, size, len) = access(f, shapes, setting, &insts[0])?;
-    let Base::Reg(base) = addr.base else { return None };
-    let (low, high) = (addr.offset, addr.offset + len);
-    let mut all = Cover { base, space: addr.space, low, high, anchor: addr.offset, align: size };
-    let mut count = 0;
+/// A test of the first access of a run of instructions, with all that follow for certain by registers that are not written before.
+fn test(f: &Function, shapes: &Shapes, setting: Setting, insts: &[Inst], known: &Known) -> Test {
+    let mut test = Test::default();
+    let mut written = Vec::new();
     for inst in insts {
         if let Some((a, size, len)) = access(f, shapes, setting, inst)
-            && a.base == addr.base
-            && a.space == addr.space
-            && let Some(more) = all.with(a.offset, size, len)
+            && let Base::Reg(base) = a.base
+            && !written.contains(&base)
+            && !known.answers_for(a, size, len)
+            && let Some(cover) = test.take(base, a, size, len)
         {
-            all = more;
-            count += 1;
+            test.list.push(Covered {
+                cover: cover as u32,
+                offset: a.offset,
+                size: size as u32,
+                lanes: (len / size) as u32,
+                line: inst.line,
+                write: matches!(inst.op, Op::St { .. }),
+                shared: a.space == Space::Shared,
+                narrow: f.regs[base as usize] == Class::I32,
+            });
         }
-        let mut over = false;
-        inst.op.dests(&mut |r| over |= r == base);
-        if over {
+        if waits(&inst.op) || matches!(inst.op, Op::Call { .. } | Op::Trap) {
             break;
         }
+        inst.op.dests(&mut |r| written.push(r));
     }
-    (count > 1).then_some(all)
+    test
+}
+
+impl Test {
+    /// The cover that takes one more access, if there can be one.
+    fn take(&mut self, base: Reg, a: &Addr, size: i64, len: i64) -> Option<usize> {
+        for (i, c) in self.covers.iter_mut().enumerate().filter(|(_, c)| c.base == base && c.space == a.space)
+        {
+            if let Some(more) = c.with(a.offset, size, len) {
+                *c = more;
+                return Some(i);
+            }
+        }
+        if self.covers.len() == MOST_COVERS {
+            return None;
+        }
+        let (low, high) = (a.offset, a.offset.checked_add(len)?);
+        self.covers.push(Cover { base, space: a.space, low, high, anchor: a.offset, align: size });
+        Some(self.covers.len() - 1)
+    }
+}
+
+/// What is tested at the start of each block.
+pub struct Checks {
+    pub of_block: Vec<Vec<Check>>,
+    pub tests: Vec<Test>,
+}
+
+/// What holds at a place.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    narrow: Vec<(Reg, bool)>,
+    covers: Vec<Cover>,
+}
+
+impl Known {
+    fn answers_for(&self, a: &Addr, size: i64, len: i64) -> bool {
+        self.covers.iter().any(|c| c.answers_for(a, size, len))
+    }
+
+    fn add(&mut self, check: Check, tests: &[Test]) {
+        match check {
+            Check::Narrow { reg, signed } => self.narrow.push((reg, signed)),
+            Check::Memory(n) => self.covers.extend(&tests[n as usize].covers),
+        }
+    }
+
+    fn forget(&mut self, r: Reg) {
+        self.narrow.retain(|n| n.0 != r);
+        self.covers.retain(|c| c.base != r);
+    }
 }
 
 /// Cuts blocks so that each check is made at the start of one: before an operation that widens an affine value, once for
-/// each value of a register, and before the first of several accesses by one register.
+/// each value of a register, and before the first of several accesses.
 pub fn cut_at_checks(
     f: &mut Function,
     setting: Setting,
     regs: &[Shape],
     mut leave: Vec<bool>,
-) -> (Vec<Vec<Check>>, Vec<bool>) {
+) -> (Checks, Vec<bool>) {
     let mut checks: Vec<Vec<Check>> = vec![Vec::new(); f.blocks.len()];
+    let mut tests = Vec::new();
     // What holds at the start of a block that was cut off another one.
-    let mut held: Vec<Vec<Check>> = vec![Vec::new(); f.blocks.len()];
+    let mut held: Vec<Known> = vec![Known::default(); f.blocks.len()];
     let mut b = 0;
     while b < f.blocks.len() {
-        let mut known = [held[b].clone(), checks[b].clone()].concat();
-        let Some((i, check)) = first_unknown(f, setting, regs, b, &mut known) else {
+        let mut known = held[b].clone();
+        checks[b].iter().for_each(|c| known.add(*c, &tests));
+        let Some((i, check)) = first_unknown(f, setting, regs, b, &mut known, &mut tests) else {
             b += 1;
             continue;
         };
@@ -139,7 +210,7 @@ pub fn cut_at_checks(
         leave.push(false);
         b += 1;
     }
-    (checks, leave)
+    (Checks { of_block: checks, tests }, leave)
 }
 
 /// The first instruction of a block that needs a check that is not in `known`, which is then what holds before it.
@@ -148,30 +219,28 @@ fn first_unknown(
     setting: Setting,
     regs: &[Shape],
     b: usize,
-    known: &mut Vec<Check>,
+    known: &mut Known,
+    tests: &mut Vec<Test>,
 ) -> Option<(usize, Check)> {
     let shapes = Shapes { f, setting, regs };
     let insts = &f.blocks[b].insts;
     for (i, inst) in insts.iter().enumerate() {
         let apart = inst.guard.is_some_and(|g| !regs[g.reg as usize].uniform());
-        if let Some((reg, signed)) = shapes.widens(&inst.op).filter(|_| !apart) {
-            let check = Check::Narrow { reg, signed };
-            if !known.contains(&check) {
-                return Some((i, check));
+        if let Some((reg, signed)) = shapes.widens(&inst.op).filter(|_| !apart)
+            && !known.narrow.contains(&(reg, signed))
+        {
+            return Some((i, Check::Narrow { reg, signed }));
+        }
+        if let Some((addr, size, len)) = access(f, &shapes, setting, inst)
+            && !known.answers_for(addr, size, len)
+        {
+            let test = test(f, &shapes, setting, &insts[i..], known);
+            if !test.covers.is_empty() {
+                tests.push(test);
+                return Some((i, Check::Memory(tests.len() as u32 - 1)));
             }
         }
-        if let Some((addr, size, len)) = access(f, &shapes, setting, inst) {
-            let held = known.iter().any(|k| matches!(k, Check::Cover(c) if c.answers_for(addr, size, len)));
-            if !held && let Some(c) = cover(f, &shapes, setting, &insts[i..]) {
-                return Some((i, Check::Cover(c)));
-            }
-        }
-        inst.op.dests(&mut |r| {
-            known.retain(|k| match k {
-                Check::Narrow { reg, .. } => *reg != r,
-                Check::Cover(c) => c.base != r,
-            });
-        });
+        inst.op.dests(&mut |r| known.forget(r));
     }
     None
 }

@@ -10,7 +10,7 @@ use crate::codegen::clif::doors::{BEGIN, NEVER, door};
 use crate::codegen::clif::emit::{Emit, flags};
 use crate::codegen::{Mode, Unit};
 use crate::ir::flow::RegSet;
-use crate::ir::passes::pure;
+use crate::ir::passes::{listens, pure};
 use crate::ir::{BlockId, Guard, Inst, Op, Opd, Reg, Term, Ty};
 use crate::runtime::context::{Block as BlockContext, Thread};
 use crate::runtime::helpers::Helper;
@@ -40,6 +40,8 @@ pub struct Vector<'a> {
     pub rounds: Option<Rounds>,
     /// Where rows lie that the run time works on.
     pub scratch: Option<StackSlot>,
+    /// Where values lie that the run time is to test.
+    pub values: Option<StackSlot>,
 }
 
 /// Emits the vector code of a kernel.
@@ -64,7 +66,8 @@ pub fn function<'a>(
     let blocks = plan.f.blocks.iter().map(|_| e.b.create_block()).collect();
     let over = e.b.create_block();
     let group = e.thread;
-    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None, scratch: None };
+    let mut v =
+        Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None, scratch: None, values: None };
     v.body(unit.variant.mode);
     v.e.b.func.sized_stack_slots[slot].size = plan.frame.size();
     v.e.b.seal_all_blocks();
@@ -86,12 +89,19 @@ impl Vector<'_> {
             Mode::WarpLoop => self.group_loop(),
             _ => {
                 self.e.thread = self.e.thread_field(types::I64, offset_of!(Thread, first));
-                self.e.b.ins().jump(self.blocks[0], &[]);
-                self.e.b.switch_to_block(self.over);
-                self.e.b.ins().return_(&[]);
+                if self.plan.segments.is_some() {
+                    self.enter_segment();
+                    self.e.b.switch_to_block(self.over);
+                    self.end_in_room();
+                } else {
+                    self.e.b.ins().jump(self.blocks[0], &[]);
+                    self.e.b.switch_to_block(self.over);
+                    self.e.b.ins().return_(&[]);
+                }
             }
         }
         let mut covered: Vec<Vec<(Cover, Value)>> = vec![Vec::new(); self.plan.f.blocks.len()];
+        let listens = listens(&self.plan.f);
         for b in 0..self.plan.f.blocks.len() {
             self.e.b.switch_to_block(self.blocks[b]);
             self.e.covered = std::mem::take(&mut covered[b]);
@@ -102,7 +112,13 @@ impl Vector<'_> {
                 continue;
             }
             if let Some(k) = self.plan.stop(b as BlockId) {
-                self.stand(k);
+                if listens[b] {
+                    self.e.listen();
+                }
+                match self.plan.segments {
+                    Some(_) => self.end_segment(k),
+                    None => self.stand(k),
+                }
                 continue;
             }
             for inst in &source.insts {
@@ -115,6 +131,9 @@ impl Vector<'_> {
                 && next as usize > b
             {
                 covered[next as usize] = self.e.covered.clone();
+            }
+            if listens[b] {
+                self.e.listen();
             }
             self.term(b as BlockId, &source.term);
         }
@@ -189,20 +208,22 @@ impl Vector<'_> {
         self.e.b.ins().load(types::I64, flags(), table, at)
     }
 
-    /// Tests what the block takes for granted; a group for which it does not hold ends in scalar code.
+    /// Tests what the block takes for granted; a group in which a value wraps ends in scalar code.
     fn checks(&mut self, b: BlockId) {
         for check in &self.plan.checks[b as usize] {
-            let cold = self.e.b.create_block();
-            self.e.b.set_cold_block(cold);
             match check {
-                Check::Narrow { reg, signed } => self.narrow(*reg, *signed, cold),
-                Check::Cover(c) => self.cover(*c, cold),
+                Check::Narrow { reg, signed } => {
+                    let cold = self.e.b.create_block();
+                    self.e.b.set_cold_block(cold);
+                    self.narrow(*reg, *signed, cold);
+                    let on = self.e.b.create_block();
+                    self.e.b.ins().jump(on, &[]);
+                    self.e.b.switch_to_block(cold);
+                    self.part(&Parting::All(b), self.plan.flow.exit());
+                    self.e.b.switch_to_block(on);
+                }
+                Check::Memory(n) => self.memory_test(*n),
             }
-            let on = self.e.b.create_block();
-            self.e.b.ins().jump(on, &[]);
-            self.e.b.switch_to_block(cold);
-            self.part(&Parting::All(b), self.plan.flow.exit());
-            self.e.b.switch_to_block(on);
         }
     }
 

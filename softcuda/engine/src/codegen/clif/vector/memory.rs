@@ -5,11 +5,12 @@ use super::emit::Vector;
 use super::shape::Shape;
 use super::value::{Row, unaligned, vector_type};
 use crate::codegen::clif::emit::flags;
-use crate::ir::{Addr, Base, Inst, Op, Opd, Order, Reg, Space, Symbol, Ty};
-use crate::memory::{GRANULE_BITS, SPACE_BITS};
+use crate::ir::{Addr, Base, Class, Inst, Op, Opd, Order, Reg, Space, Symbol, Ty};
+use crate::memory::{Access, GRANULE_BITS, SPACE_BITS};
+use crate::runtime::checks::{IN_SHARED, READ_ONLY};
 use crate::runtime::context::Block as BlockContext;
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
+use crate::runtime::helpers::Helper;
+use cranelift_codegen::ir::{Block, InstBuilder, StackSlotData, StackSlotKind, Value, types};
 use std::mem::offset_of;
 
 impl Vector<'_> {
@@ -18,11 +19,11 @@ impl Vector<'_> {
         match &inst.op {
             Op::Ld { ty, order: Order::Weak, d, addr } => {
                 let [Some(d)] = d[..] else { return false };
-                self.side_by_side(*ty, addr) && self.load(*ty, d, addr, inst)
+                self.side_by_side(*ty, addr) && self.load(*ty, d, addr)
             }
             Op::St { ty, order: Order::Weak, a, addr } => {
                 let [a] = &a[..] else { return false };
-                self.side_by_side(*ty, addr) && self.store(*ty, a, addr, inst)
+                self.side_by_side(*ty, addr) && self.store(*ty, a, addr)
             }
             _ => false,
         }
@@ -37,24 +38,17 @@ impl Vector<'_> {
             && matches!(addr.base, Base::Reg(_) | Base::Sym(Symbol::Var(_) | Symbol::Shared(_)))
     }
 
-    fn load(&mut self, ty: Ty, d: Reg, addr: &Addr, inst: &Inst) -> bool {
+    fn load(&mut self, ty: Ty, d: Reg, addr: &Addr) -> bool {
         let (Some(t), Some(_)) = (vector_type(ty.class()), vector_type(self.class(d))) else { return false };
         if ty == Ty::Pred || self.fits(ty, d).is_none() {
             return false;
         }
-        let (slow, after) = (self.e.b.create_block(), self.e.b.create_block());
-        self.e.b.set_cold_block(slow);
-        let p = self.span(ty, addr, slow);
+        let p = self.span(ty, addr, Access::Read);
         let row: Row =
             (0..self.vectors(t)).map(|i| self.e.b.ins().load(t, unaligned(), p, 16 * i as i32)).collect();
         if let Some(row) = self.fit(row, ty.class(), self.class(d), ty.signed()) {
             self.define(d, &row);
         }
-        self.e.b.ins().jump(after, &[]);
-        self.e.b.switch_to_block(slow);
-        self.lanes(inst);
-        self.e.b.ins().jump(after, &[]);
-        self.e.b.switch_to_block(after);
         true
     }
 
@@ -64,25 +58,19 @@ impl Vector<'_> {
         ((ty.class() == pred) == (self.class(d) == pred)).then_some(())
     }
 
-    fn store(&mut self, ty: Ty, a: &Opd, addr: &Addr, inst: &Inst) -> bool {
+    fn store(&mut self, ty: Ty, a: &Opd, addr: &Addr) -> bool {
         let Some(row) = self.operand(ty, a) else { return false };
-        let (slow, after) = (self.e.b.create_block(), self.e.b.create_block());
-        self.e.b.set_cold_block(slow);
-        let p = self.span(ty, addr, slow);
+        let p = self.span(ty, addr, Access::ReadWrite);
         for (i, v) in row.into_iter().enumerate() {
             self.e.b.ins().store(unaligned(), v, p, 16 * i as i32);
         }
-        self.e.b.ins().jump(after, &[]);
-        self.e.b.switch_to_block(slow);
-        self.lanes(inst);
-        self.e.b.ins().jump(after, &[]);
-        self.e.b.switch_to_block(after);
         true
     }
 
-    /// Lane 0's host address, if all lanes may be accessed; else it goes to `slow`, where each lane is looked at.
-    fn span(&mut self, ty: Ty, addr: &Addr, slow: Block) -> Value {
-        if let Some(v) = self.e.covered_address(addr, ty.bytes(), ty.bytes() * self.width) {
+    /// Lane 0's host address, when all lanes were found to may access theirs.
+    fn span(&mut self, ty: Ty, addr: &Addr, access: Access) -> Value {
+        let (size, lanes) = (ty.bytes(), self.width);
+        if let Some(v) = self.e.covered_address(addr, size, size * lanes) {
             return v;
         }
         let at = match addr.base {
@@ -90,90 +78,155 @@ impl Vector<'_> {
             Base::Sym(s) => self.e.symbol(s, addr.offset),
             Base::None => self.e.imm(types::I64, addr.offset),
         };
-        let span = i64::from(ty.bytes() * self.width);
-        if addr.space == Space::Shared {
-            self.shared_span(at, ty, span, slow)
-        } else {
-            self.global_span(at, ty, span, slow)
-        }
+        let span = i64::from(size * lanes);
+        let [slow, good] = std::array::from_fn(|_| self.e.b.create_block());
+        self.e.b.set_cold_block(slow);
+        let shared = addr.space == Space::Shared;
+        let tested = Tested { first: at, len: span, aligned: at, align: size.into(), shared };
+        self.all_accessible(&[tested], slow, good);
+        self.e.b.switch_to_block(slow);
+        let reads = if access == Access::Read { READ_ONLY } else { 0 };
+        let what = size | reads | if shared { IN_SHARED } else { 0 };
+        let numbers = [what, lanes, self.e.line].map(|n| self.e.imm(types::I32, i64::from(n)));
+        self.e.helper(Helper::SlowSpan, &[self.e.thread, at, numbers[0], numbers[1], numbers[2]], None);
+        self.e.b.ins().jump(good, &[]);
+        self.e.b.switch_to_block(good);
+        if shared { self.in_block(at) } else { at }
     }
 
-    fn go_on_unless(&mut self, bad: Value, slow: Block) {
-        let on = self.e.b.create_block();
-        self.e.b.ins().brif(bad, slow, &[], on, &[]);
-        self.e.b.switch_to_block(on);
-    }
-
-    fn shared_span(&mut self, offset: Value, ty: Ty, span: i64, slow: Block) -> Value {
-        self.in_shared(offset, span, slow);
-        self.aligned(offset, i64::from(ty.bytes()), slow);
-        let base = self.e.block_field(types::I64, offset_of!(BlockContext, shared_base));
+    /// The host address of a shared offset.
+    fn in_block(&mut self, offset: Value) -> Value {
+        let base = self.e.shared_base();
         self.e.b.ins().iadd(base, offset)
     }
 
-    /// Goes to `slow` unless `len` bytes from a shared offset on are the block's.
-    fn in_shared(&mut self, offset: Value, len: i64, slow: Block) {
-        let size = self.e.block_field(types::I64, offset_of!(BlockContext, shared_slots));
-        let n = self.e.imm(types::I64, len);
-        let end = self.e.b.ins().iadd(offset, n);
-        // A wild offset's end may have wrapped.
-        let begins = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, offset, size);
-        let ends = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, end, size);
-        let far = self.e.b.ins().bor(begins, ends);
-        self.go_on_unless(far, slow);
-    }
-
-    fn aligned(&mut self, address: Value, size: i64, slow: Block) {
-        if size == 1 {
+    /// Goes to `good` if all of these may be accessed, else (or if that takes longer to find out) to `slow`.
+    fn all_accessible(&mut self, all: &[Tested], slow: Block, good: Block) {
+        let near = self.e.b.create_block();
+        let bad: Vec<Value> = all.iter().map(|t| self.far_or_misaligned(t)).collect();
+        let bad = self.fold(bad, |v, x, y| v.e.b.ins().bor(x, y));
+        self.e.b.ins().brif(bad, slow, &[], near, &[]);
+        self.e.b.switch_to_block(near);
+        let outside = all.iter().filter(|t| !t.shared);
+        let used: Vec<Value> = outside.flat_map(|t| self.granules(t)).collect();
+        if used.is_empty() {
+            self.e.b.ins().jump(good, &[]);
             return;
         }
-        let m = self.e.imm(types::I64, size - 1);
-        let low = self.e.b.ins().band(address, m);
-        self.go_on_unless(low, slow);
+        // Each is 0 or a few bits, and there are not so many that their product could overflow.
+        let used = self.fold(used, |v, x, y| v.e.b.ins().imul(x, y));
+        self.e.b.ins().brif(used, good, &[], slow, &[]);
     }
 
-    fn global_span(&mut self, address: Value, ty: Ty, span: i64, slow: Block) -> Value {
-        self.in_range(address, span, slow);
-        self.aligned(address, i64::from(ty.bytes()), slow);
-        address
+    /// One of all values, as a tree.
+    fn fold(&mut self, mut all: Vec<Value>, f: impl Fn(&mut Self, Value, Value) -> Value) -> Value {
+        while all.len() > 1 {
+            all = all.chunks(2).map(|p| if let [x, y] = *p { f(self, x, y) } else { p[0] }).collect();
+        }
+        all[0]
     }
 
-    /// Goes to `slow` unless both ends of `len` bytes lie in granules in use.
-    fn in_range(&mut self, address: Value, len: i64, slow: Block) {
-        let limit = self.e.imm(types::I64, (1i64 << SPACE_BITS) - len);
-        let far = self.e.b.ins().icmp(IntCC::UnsignedGreaterThan, address, limit);
-        self.go_on_unless(far, slow);
+    /// Not 0 if an end lies beyond the block's shared memory, or beyond all addresses, or if the alignment is wrong.
+    fn far_or_misaligned(&mut self, t: &Tested) -> Value {
+        let far = if t.shared {
+            let size = self.e.block_field(types::I64, offset_of!(BlockContext, shared_slots));
+            let n = self.e.imm(types::I64, t.len);
+            let end = self.e.b.ins().iadd(t.first, n);
+            let left = self.e.b.ins().isub(size, end);
+            // None of the three may be negative; a block never has so much that a good end is.
+            let far = self.e.b.ins().bor(left, t.first);
+            let far = self.e.b.ins().bor(far, end);
+            let top = self.e.imm(types::I64, 63);
+            self.e.b.ins().ushr(far, top)
+        } else {
+            let last = self.last(t);
+            // A last byte that has wrapped is near, but then the first one is not.
+            let both = self.e.b.ins().bor(t.first, last);
+            let n = self.e.imm(types::I64, i64::from(SPACE_BITS));
+            self.e.b.ins().ushr(both, n)
+        };
+        let m = self.e.imm(types::I64, t.align - 1);
+        let low = self.e.b.ins().band(t.aligned, m);
+        self.e.b.ins().bor(far, low)
+    }
+
+    fn last(&mut self, t: &Tested) -> Value {
+        let n = self.e.imm(types::I64, t.len - 1);
+        self.e.b.ins().iadd(t.first, n)
+    }
+
+    /// What the table says of both ends.
+    fn granules(&mut self, t: &Tested) -> [Value; 2] {
+        let last = self.last(t);
         let table = self.e.block_field(types::I64, offset_of!(BlockContext, mem_table));
-        let n = self.e.imm(types::I64, i64::from(GRANULE_BITS));
-        let last = self.e.imm(types::I64, len - 1);
-        let last = self.e.b.ins().iadd(address, last);
-        for o in [address, last] {
+        [t.first, last].map(|o| {
+            let n = self.e.imm(types::I64, i64::from(GRANULE_BITS));
             let granule = self.e.b.ins().ushr(o, n);
             let at = self.e.b.ins().iadd(table, granule);
-            let used = self.e.b.ins().load(types::I8, flags(), at, 0);
-            let on = self.e.b.create_block();
-            self.e.b.ins().brif(used, on, &[], slow, &[]);
-            self.e.b.switch_to_block(on);
+            self.e.b.ins().uload8(types::I64, flags(), at, 0)
+        })
+    }
+
+    /// Makes a test, and remembers its covers for the accesses that they answer for.
+    pub fn memory_test(&mut self, number: u32) {
+        let covers = &self.plan.tests[number as usize].covers;
+        // Shared offsets wrap in 32 bits, and a register may lie before what its offsets reach.
+        let value = |v: &mut Self, c: &Cover| {
+            let r = v.e.get(c.base);
+            v.e.fit(r, v.class(c.base), Class::I64, c.space == Space::Shared)
+        };
+        let values: Vec<Value> = covers.iter().map(|c| value(self, c)).collect();
+        let tested: Vec<Tested> = covers.iter().zip(&values).map(|(c, v)| self.tested(c, *v)).collect();
+        let [slow, good] = std::array::from_fn(|_| self.e.b.create_block());
+        self.e.b.set_cold_block(slow);
+        self.all_accessible(&tested, slow, good);
+        self.e.b.switch_to_block(slow);
+        let place = self.values_of_tests();
+        for (i, v) in values.iter().enumerate() {
+            self.e.b.ins().store(flags(), *v, place, 8 * i as i32);
+        }
+        let number = self.e.imm(types::I32, i64::from(number));
+        self.e.helper(Helper::SlowCover, &[self.e.thread, place, number], None);
+        self.e.b.ins().jump(good, &[]);
+        self.e.b.switch_to_block(good);
+        for (c, v) in covers.iter().zip(values) {
+            let host = if c.space == Space::Shared { self.in_block(v) } else { v };
+            self.e.covered.push((*c, host));
         }
     }
 
-    /// Tests a cover, and remembers it for the accesses that it answers for.
-    pub fn cover(&mut self, c: Cover, slow: Block) {
-        let value = self.e.register_address(c.base, 0);
+    fn tested(&mut self, c: &Cover, value: Value) -> Tested {
         let at = |v: &mut Self, offset: i64| {
             let o = v.e.imm(types::I64, offset);
             v.e.b.ins().iadd(value, o)
         };
-        let (first, anchor) = (at(self, c.low), at(self, c.anchor));
-        let host = if c.space == Space::Shared {
-            self.in_shared(first, c.high - c.low, slow);
-            let base = self.e.block_field(types::I64, offset_of!(BlockContext, shared_base));
-            self.e.b.ins().iadd(base, value)
-        } else {
-            self.in_range(first, c.high - c.low, slow);
-            value
-        };
-        self.aligned(anchor, c.align, slow);
-        self.e.covered.push((c, host));
+        let shared = c.space == Space::Shared;
+        Tested {
+            first: at(self, c.low),
+            len: c.high - c.low,
+            aligned: at(self, c.anchor),
+            align: c.align,
+            shared,
+        }
     }
+
+    /// Where the values of a test are put for the run time.
+    fn values_of_tests(&mut self) -> Value {
+        let b = &mut self.e.b;
+        let bytes = 8 * self.plan.tests.iter().map(|t| t.covers.len() as u32).max().unwrap_or(1);
+        let new = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+        let slot = *self.values.get_or_insert_with(|| b.create_sized_stack_slot(new));
+        self.e.b.ins().stack_addr(types::I64, slot, 0)
+    }
+}
+
+/// What is to be accessed.
+struct Tested {
+    /// Address of the first byte, or its offset in shared memory, and how many bytes.
+    first: Value,
+    len: i64,
+    /// What is to be a multiple of `align`, a power of two.
+    aligned: Value,
+    align: i64,
+    shared: bool,
 }

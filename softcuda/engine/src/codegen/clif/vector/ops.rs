@@ -68,6 +68,9 @@ impl Vector<'_> {
                 self.finish(*ty, mode, *d, row)
             }
             Op::Fma { ty, mode, d, a, b, c } if is_float(*ty) && !mode.relu && self.e.clif.has_fma => {
+                // The instruction's first factor is lost: better a row than a value that all vectors of the other row need.
+                let once = self.plan.shapes().operand(*ty, a).uniform();
+                let (a, b) = if once { (b, a) } else { (a, b) };
                 let (x, y, z) =
                     (self.input(*ty, mode, a)?, self.input(*ty, mode, b)?, self.input(*ty, mode, c)?);
                 let row = if mode.round == Round::Near {

@@ -1,10 +1,12 @@
 //! What is known of a kernel before its vector code is made: blocks cut so that scalar code can begin wherever the lanes
 //! may have to part, the shapes of its registers, and where they live while scalar code runs.
 
-use super::check::{Check, cut_at_checks};
-use super::rounds::{self, Stop};
+use super::check::{Check, Checks, Test, cut_at_checks};
+use super::room::{self, REGISTERS, Stop};
+use super::rounds;
+use super::segments;
 use super::shape::{self, Setting, Shape, Shapes};
-use crate::codegen::{Mode, Unit};
+use crate::codegen::{Mode, Segments, Unit};
 use crate::ir::flow::{Flow, RegSet, region};
 use crate::ir::passes::{successors, waits};
 use crate::ir::{BlockId, Callee, Class, Function, Guard, Inst, Op, Opd, Program, Reg, Term};
@@ -20,8 +22,12 @@ pub struct Plan {
     pub leave: Vec<bool>,
     /// By block: what must hold at its start, or the group ends in scalar code.
     pub checks: Vec<Vec<Check>>,
+    /// By the number in [`Check::Memory`].
+    pub tests: Vec<Test>,
     /// Where a group lets the others of its block go first.
     pub stops: Vec<Stop>,
+    /// A call runs a group to its next stop.
+    pub segments: Option<Segments>,
     /// By function of the program: whether it may have to wait for other threads.
     waiting: Vec<bool>,
     pub frame: Frame,
@@ -35,19 +41,34 @@ impl Plan {
         let waiting = waiting_functions(program, &unit.reach.functions);
         let mut f = program.functions[unit.reach.functions[0] as usize].clone();
         let mut leave = isolate(&mut f, &waiting);
-        let in_turn = unit.variant.mode == Mode::WarpLoop;
-        let stops = if in_turn { rounds::cut(&mut f, &mut leave) } else { Vec::new() };
+        let looped = unit.variant.mode == Mode::WarpLoop;
+        let barrier = if looped { None } else { segments::barrier(unit, &f, &waiting) };
+        let mut stops = match barrier {
+            Some(_) => segments::cut(&mut f, &mut leave),
+            None if looped => rounds::cut(&mut f, &mut leave),
+            None => Vec::new(),
+        };
         let flow = Flow::new(&f);
         let shapes = shape::registers(&f, &flow, setting, &leave);
-        let stops = rounds::worthwhile(stops, &f, &flow, setting, &shapes);
-        let (checks, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
+        let mut segments = None;
+        if looped {
+            stops = rounds::worthwhile(stops, &f, &flow, setting, &shapes);
+        } else {
+            let bytes = |s: &Stop| room::bytes(&f, setting, &shapes, flow.live[s.head as usize].iter());
+            let room = stops.iter().map(bytes).max().unwrap_or(REGISTERS);
+            segments = barrier.filter(|_| room <= segments::ROOM).map(|barrier| Segments { room, barrier });
+            if segments.is_none() {
+                stops.clear();
+            }
+        }
+        let (Checks { of_block: checks, tests }, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
         let flow = Flow::new(&f);
         let frame = Frame::new(f.regs.len());
         let mut ways = vec![0; f.blocks.len()];
         for b in 0..f.blocks.len() {
             successors(&f, b as BlockId).iter().for_each(|s| ways[*s as usize] += 1);
         }
-        Plan { ways, f, flow, shapes, setting, leave, checks, stops, waiting, frame }
+        Plan { ways, f, flow, shapes, setting, leave, checks, tests, stops, segments, waiting, frame }
     }
 
     /// Whether only one block leads to this one.
@@ -162,7 +183,8 @@ fn handled(op: &Op) -> bool {
     }
 }
 
-fn call_waits(op: &Op, waiting: &[bool]) -> bool {
+/// Whether an operation calls something that may wait.
+pub fn call_waits(op: &Op, waiting: &[bool]) -> bool {
     match op {
         Op::Call { callee: Callee::Function(g), .. } => waiting[*g as usize],
         Op::Call { callee: Callee::Pointer(_), .. } => waiting.contains(&true),
@@ -256,7 +278,7 @@ impl Plan {
         entry[0] = true;
         for b in 0..n {
             let term = &self.f.blocks[b].term;
-            if self.leave[b] || !self.checks[b].is_empty() {
+            if self.leave[b] || self.checks[b].iter().any(|c| matches!(c, Check::Narrow { .. })) {
                 entry[b] = true;
             }
             let parts = match term {

@@ -3,12 +3,12 @@
 //! loop, the other groups of the block take their turn, and then all go on: what lies side by side is touched one after the other.
 
 use super::emit::{THREAD, Vector};
-use super::plan::{Frame, push};
+use super::plan::push;
+use super::room::{self, REGISTERS, Stop};
 use super::shape::{Setting, Shape, Shapes};
-use super::value::{unaligned, vector_type};
-use crate::codegen::clif::emit::{class_type, flags};
+use crate::codegen::clif::emit::flags;
 use crate::ir::flow::{Flow, Loop, loops};
-use crate::ir::{BlockId, Function, Op, Reg, Space, Term};
+use crate::ir::{BlockId, Function, Op, Space, Term};
 use crate::runtime::context::Block as BlockContext;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, StackSlotData, StackSlotKind, Value, types};
@@ -18,17 +18,6 @@ use std::mem::offset_of;
 const MOST_THREADS: u32 = 1024;
 /// The largest room for what all groups of a block keep while they stand.
 const ROOM: u32 = 32 << 10;
-/// Where the registers of a group begin in its room, behind the number of the stop.
-const REGISTERS: u32 = 16;
-
-/// Where groups stop: a block of its own on the way back to the head of a loop.
-#[derive(Debug, Clone)]
-pub struct Stop {
-    pub way: BlockId,
-    pub head: BlockId,
-    body: Vec<BlockId>,
-}
-
 /// Puts a block on the way back of each loop that stores to memory which others see, and is neither in another one nor has one inside.
 pub fn cut(f: &mut Function, leave: &mut Vec<bool>) -> Vec<Stop> {
     let all = loops(f);
@@ -86,24 +75,8 @@ pub fn worthwhile(
         })
     };
     let groups = MOST_THREADS / setting.width;
-    let fits = |s: &Stop| {
-        let live = &flow.live[s.head as usize];
-        // A register that has no vectors lies in the one frame of whichever group runs.
-        let movable = |r: Reg| regs[r as usize] != Shape::Lanes || vector_type(f.regs[r as usize]).is_some();
-        live.iter().all(movable) && room(f, setting, regs, live.iter()) * groups <= ROOM
-    };
+    let fits = |s: &Stop| room::bytes(f, setting, regs, flow.live[s.head as usize].iter()) * groups <= ROOM;
     stops.into_iter().filter(|s| streams(s) && fits(s)).collect()
-}
-
-/// Bytes that a group needs while it stands.
-fn room(f: &Function, setting: Setting, regs: &[Shape], live: impl Iterator<Item = Reg>) -> u32 {
-    let bytes = |r: Reg| register_bytes(f, setting, regs, r);
-    live.map(bytes).sum::<u32>() + REGISTERS
-}
-
-fn register_bytes(f: &Function, setting: Setting, regs: &[Shape], r: Reg) -> u32 {
-    let lanes = if regs[r as usize] == Shape::Lanes { setting.width } else { 1 };
-    (Frame::lane_bytes(f.regs[r as usize]) * lanes).next_multiple_of(16)
 }
 
 /// The loop over rounds while it is emitted.
@@ -126,7 +99,7 @@ impl Vector<'_> {
         let stops = self.plan.stops.clone();
         let live = |s: &Stop| self.plan.flow.live[s.head as usize].iter();
         let (f, setting, regs) = (&self.plan.f, self.plan.setting, &self.plan.shapes);
-        let size = stops.iter().map(|s| room(f, setting, regs, live(s))).max().unwrap_or(REGISTERS);
+        let size = stops.iter().map(|s| room::bytes(f, setting, regs, live(s))).max().unwrap_or(REGISTERS);
         let bytes = size * (MOST_THREADS / self.width);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4);
         let slot = self.e.b.create_sized_stack_slot(slot);
@@ -194,9 +167,7 @@ impl Vector<'_> {
             let p = self.e.b.ins().icmp(IntCC::Equal, at, n);
             self.e.b.ins().brif(p, here, &[], on, &[]);
             self.e.b.switch_to_block(here);
-            for (r, place) in self.kept(stop) {
-                self.take(r, rounds.state, place);
-            }
+            self.take_from_room(stop, rounds.state);
             self.e.b.ins().jump(self.blocks[stop.head as usize], &[]);
             self.e.b.switch_to_block(on);
         }
@@ -215,48 +186,9 @@ impl Vector<'_> {
         let few = self.e.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, many, least);
         self.e.b.ins().brif(few, self.blocks[stop.head as usize], &[], stay, &[]);
         self.e.b.switch_to_block(stay);
-        for (r, place) in self.kept(&stop) {
-            self.keep(r, state, place);
-        }
-        let n = self.e.imm(types::I32, k as i64 + 1);
-        self.e.b.ins().store(flags(), n, state, 0);
+        self.leave_in_room(&stop, k as u32 + 1, state);
         let one = self.e.imm(types::I64, 1);
         let more = self.e.b.ins().iadd(standing, one);
         self.e.b.ins().jump(next, &[more.into()]);
-    }
-
-    /// Registers that a group keeps at a stop, with their places.
-    fn kept(&self, stop: &Stop) -> Vec<(Reg, i32)> {
-        let mut at = REGISTERS;
-        let mut out = Vec::new();
-        for r in self.plan.flow.live[stop.head as usize].iter() {
-            out.push((r, at as i32));
-            at += register_bytes(&self.plan.f, self.plan.setting, &self.plan.shapes, r);
-        }
-        out
-    }
-
-    fn keep(&mut self, r: Reg, state: Value, place: i32) {
-        if !self.differs(r) {
-            let v = self.e.get(r);
-            self.e.b.ins().store(flags(), v, state, place);
-            return;
-        }
-        for (i, v) in self.row(r).unwrap_or_default().into_iter().enumerate() {
-            self.e.b.ins().store(unaligned(), v, state, place + 16 * i as i32);
-        }
-    }
-
-    fn take(&mut self, r: Reg, state: Value, place: i32) {
-        let class = self.class(r);
-        if !self.differs(r) {
-            let v = self.e.b.ins().load(class_type(class), flags(), state, place);
-            self.e.b.def_var(self.e.regs[r as usize], v);
-            return;
-        }
-        let Some(t) = vector_type(class) else { return };
-        let load = |i: usize| self.e.b.ins().load(t, unaligned(), state, place + 16 * i as i32);
-        let row: Vec<Value> = (0..(self.width / t.lane_count()) as usize).map(load).collect();
-        self.define(r, &row);
     }
 }
