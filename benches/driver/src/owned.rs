@@ -1,9 +1,10 @@
 //! Memory and modules that go with their values.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_uint};
 use std::ptr::null_mut;
 
-use super::{DeviceBuffer, Driver, Handle};
+use super::{DeviceBuffer, Driver, Handle, Status};
+use anyhow::Context;
 
 /// Device memory, freed with the value.
 pub struct Buffer<'a> {
@@ -56,6 +57,28 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Loads a fatbin; its first byte must be at a multiple of 8.
+    pub fn fatbin(&self, image: &[u64]) -> anyhow::Result<Module<'_>> {
+        let mut handle = null_mut();
+        // SAFETY: the image is whole, as its header says how long it is, and the out pointer is valid.
+        let status = unsafe { (self.functions.module_load)(&mut handle, image.as_ptr().cast()) };
+        self.check("cuModuleLoadData", status)?;
+        Ok(Module { driver: self, handle })
+    }
+
+    /// A call that not every driver has.
+    ///
+    /// # Safety
+    /// `T` is its type in cuda.h.
+    unsafe fn call<T: Copy>(&self, name: &str) -> anyhow::Result<T> {
+        let text = CString::new(name)?;
+        // SAFETY: as promised; the library stays loaded as long as the driver lives.
+        let found = unsafe { self.functions._library.get::<T>(text.as_bytes_with_nul()) };
+        Ok(*found.with_context(|| format!("the driver lacks {name}"))?)
+    }
+}
+
 impl Buffer<'_> {
     /// Copies its beginning to `to`.
     pub fn get<T: Copy>(&self, to: &mut [T]) -> anyhow::Result<()> {
@@ -75,6 +98,24 @@ impl Drop for Buffer<'_> {
 }
 
 impl Module<'_> {
+    /// All kernels.
+    pub fn kernels(&self) -> anyhow::Result<Vec<OwnKernel<'_>>> {
+        type Count = unsafe extern "C" fn(*mut c_uint, Handle) -> Status;
+        type Enumerate = unsafe extern "C" fn(*mut Handle, c_uint, Handle) -> Status;
+        let driver = self.driver;
+        let mut number = 0;
+        // SAFETY: the types are those of cuda.h; the out pointers are valid, the second one for as many handles as are asked for.
+        let handles = unsafe {
+            let count = driver.call::<Count>("cuModuleGetFunctionCount")?;
+            driver.check("cuModuleGetFunctionCount", count(&mut number, self.handle))?;
+            let mut handles = vec![null_mut(); number as usize];
+            let enumerate = driver.call::<Enumerate>("cuModuleEnumerateFunctions")?;
+            driver.check("cuModuleEnumerateFunctions", enumerate(handles.as_mut_ptr(), number, self.handle))?;
+            handles
+        };
+        Ok(handles.into_iter().map(|handle| OwnKernel { driver, handle, _module: self }).collect())
+    }
+
     /// A kernel.
     pub fn kernel(&self, name: &str) -> anyhow::Result<OwnKernel<'_>> {
         let (text, mut handle) = (CString::new(name)?, null_mut());
@@ -93,6 +134,15 @@ impl Drop for Module<'_> {
 }
 
 impl OwnKernel<'_> {
+    /// Has its code made.
+    pub fn load(&self) -> anyhow::Result<()> {
+        // SAFETY: the type is that of cuda.h; the handle is that of a function whose module is loaded.
+        let status = unsafe {
+            self.driver.call::<unsafe extern "C" fn(Handle) -> Status>("cuFuncLoad")?(self.handle)
+        };
+        self.driver.check("cuFuncLoad", status)
+    }
+
     /// Queues a launch on the default stream.
     pub fn launch(&self, grid: [u32; 2], block: [u32; 2], arguments: &[Argument]) -> anyhow::Result<()> {
         let mut values = [0u64; 8];

@@ -1,6 +1,7 @@
 //! What loading and compiling costs. Each text gets a name that no run had before, so that no cache knows it.
 
 use crate::measure::{Bench, Figures, Row};
+use anyhow::Context;
 use bench_driver::Argument::{Buffer, Float, Int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,6 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub fn rows() -> Vec<Row> {
     vec![
         Row { name: "compile of a 500-line kernel (first launch)", bar: "≤ 20 ms", measure: first_launch },
+        Row {
+            name: "compile of CUB's largest radix sort kernel", bar: "≤ 300 ms", measure: largest_of_cub
+        },
         Row { name: "load of a 10 MB module", bar: "seconds, 1 GiB", measure: large_module },
     ]
 }
@@ -36,6 +40,44 @@ fn first_launch(b: &Bench) -> anyhow::Result<Figures> {
         Ok(launch()? - launch()?)
     };
     once()?; // the first compile of a process starts the compiler
+    b.alone(once)
+}
+
+/// The program of `scripts/build-cub-cases` beside this one, in the same target directory.
+const CUB: &str = "../cases/cub/radix_sort";
+
+/// The fatbin in a program, as words.
+fn fatbin(program: &[u8]) -> Option<Vec<u64>> {
+    // Magic number, version 1, and 16 bytes of header; then the length of what follows.
+    const BEGIN: [u8; 8] = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
+    let at = program.windows(8).position(|w| w == BEGIN)?;
+    let length = u64::from_le_bytes(program.get(at + 8..at + 16)?.try_into().ok()?);
+    let image = program.get(at..at.checked_add(16)?.checked_add(usize::try_from(length).ok()?)?)?;
+    let word = |bytes: &[u8]| {
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(all)
+    };
+    Some(image.chunks(8).map(word).collect())
+}
+
+/// Of all kernels that nvcc has made of CUB's radix sort the one that takes longest.
+fn largest_of_cub(b: &Bench) -> anyhow::Result<Figures> {
+    let path = std::env::current_exe()?.with_file_name(CUB);
+    let program = std::fs::read(&path)
+        .with_context(|| format!("{}: make it by scripts/build-cub-cases", path.display()))?;
+    let image = fatbin(&program).with_context(|| format!("{} has no fatbin", path.display()))?;
+    let once = || {
+        // Loaded anew each time, so that nothing is compiled yet.
+        let module = b.driver.fatbin(&image)?;
+        let mut longest = 0.0f64;
+        for kernel in module.kernels()? {
+            let (loaded, t) = b.time(|| kernel.load());
+            loaded?;
+            longest = longest.max(t);
+        }
+        Ok(longest)
+    };
     b.alone(once)
 }
 

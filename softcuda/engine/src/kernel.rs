@@ -1,7 +1,7 @@
 //! A kernel that can be launched.
 
 use crate::codegen::cache::CodeCache;
-use crate::codegen::{Code, Generator, Unit, Variant};
+use crate::codegen::{Code, Exec, Generator, Object, Part, Unit, Variant};
 use crate::error::of_text;
 use crate::ir::passes::{Reach, reach};
 use crate::ir::{Op, Opd, Program, Symbol};
@@ -130,12 +130,35 @@ impl Kernel {
         cache: Option<&CodeCache>,
         variant: Variant,
     ) -> Result<Arc<Code>, String> {
+        let object = self.compile(generator, cache, variant, Part::Kernel)?;
+        object.link(&self.placed.addresses).map(Arc::new).map_err(no_memory)
+    }
+
+    /// The version of its code for single lanes.
+    pub(crate) fn make_lanes(
+        &self,
+        generator: &dyn Generator,
+        cache: Option<&CodeCache>,
+        code: &Code,
+    ) -> Result<Exec, String> {
+        let object = self.compile(generator, cache, code.variant, Part::Lanes(&code.places))?;
+        object.map(&self.placed.addresses).map_err(no_memory)
+    }
+
+    fn compile(
+        &self,
+        generator: &dyn Generator,
+        cache: Option<&CodeCache>,
+        variant: Variant,
+        part: Part,
+    ) -> Result<Object, String> {
         let unit = Unit {
             program: &self.program,
             reach: &self.reach,
             shared: &self.shared,
             variant,
             local: self.local_step(),
+            part,
         };
         // A compiler that gives up by panicking has given up all the same.
         let compile = std::panic::AssertUnwindSafe(|| match cache {
@@ -143,10 +166,12 @@ impl Kernel {
             None => generator.compile(&unit),
         });
         let made = std::panic::catch_unwind(compile);
-        let object = made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))?;
-        let linked = object.link(&self.placed.addresses);
-        linked.map(Arc::new).map_err(|e| format!("no memory for code: {e}"))
+        made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))
     }
+}
+
+fn no_memory(e: std::io::Error) -> String {
+    format!("no memory for code: {e}")
 }
 
 /// Offsets of the shared variables that a kernel can reach: static ones first, then, all at one place, the dynamic ones.

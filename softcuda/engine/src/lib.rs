@@ -27,13 +27,18 @@
 //!   last one to come computes for all. Barriers count threads; threads that have ended are taken off.
 //!   This is always right, also where lanes of one warp wait for each other, and it is slow.
 //! * **Group loop**, vectors where no thread can wait: one call runs all groups of a block, one after the other; in a loop that
-//!   streams through memory they take turns (`codegen::clif::vector::rounds`).
+//!   streams through memory they take turns, with those of other blocks (`codegen::clif::vector::rounds`).
 //! * **Group fibers**, vectors in all other cases: each group has a stack of its own, and each lane, for where lanes part and may wait.
+//!   Where threads wait only at one barrier, and lanes have not parted, that is not needed: a call runs a group to its next
+//!   barrier, and the groups of a block run round by round (`runtime::segments`).
 //!
 //! Blocks start in rising order on the workers *and on the thread that called [`Engine::run`]*, which works for its own grid.
 //! A block whose threads all yield is parked, and its worker takes another one, of any grid, up to the residency that
 //! [`Engine::max_resident_blocks`] tells. When every thread of a block waits inside of it, that is a dead-lock and ends the grid with
 //! [`FaultKind::LaunchTimeout`]; a card would hang.
+//!
+//! Every loop looks at a word on its way back, the *bell* (`runtime::bell`): so a block that runs for long waits while the device is another
+//! process's ([`Gate`]), and ends when its grid is stopped.
 //!
 //! # Memory
 //!
@@ -59,8 +64,9 @@
 //! Where it can, a kernel runs as vectors, 8, 16 or 32 lanes at a time (`codegen::clif::vector`): values that agree or are affine
 //! over the lanes stay scalar, the others are rows of 128-bit vectors. Where lanes go different ways each runs a scalar version of
 //! the kernel until they meet at the immediate post-dominator: one after the other, or on stacks of their own where they may
-//! wait (`runtime::parting`). `SOFTCUDA_CODEGEN=scalar` turns this off. One thread at a time run: blocks smaller than a group;
-//! kernels that use registers of 128 bits; kernels that call functions with an `exit`.
+//! wait (`runtime::parting`). That version is compiled when the first lane needs it. `SOFTCUDA_CODEGEN=scalar` turns all this
+//! off. One thread at a time run: blocks smaller than a group; kernels that use registers of 128 bits; kernels that call functions
+//! with an `exit`.
 
 mod codegen;
 mod engine;

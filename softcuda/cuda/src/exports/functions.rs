@@ -39,7 +39,11 @@ exports! { ($) functions_names, initialised;
         find(function)?;
         state.set(1)
     }
-    cuFuncLoad(function: CUfunction) { find(function).map(drop) }
+    // All of a module is loaded with it; what is left to do is to make the code.
+    cuFuncLoad(function: CUfunction) {
+        let function = find(function)?;
+        function.device.engine.prepare(&function.kernel).map_err(|fault| of_fault(&fault))
+    }
 
     cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) {
         let function = out(function)?;

@@ -11,6 +11,7 @@ fn object(number: u32, size: usize) -> Object {
         frame: 64,
         group_frame: 0,
         fixups: vec![Fixup { at: 2, var: 0, addend: -8 }],
+        places: Vec::new(),
         segments: None,
         covers: Vec::new(),
     }

@@ -10,11 +10,13 @@ mod exec;
 mod object;
 
 pub use exec::Exec;
-pub use object::{Covered, Fixup, Object, Segments};
+pub use object::{Covered, Fixup, NOWHERE, Object, Segments};
 
 use crate::ir::Program;
 use crate::ir::passes::Reach;
 use bincode::{Decode, Encode};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How the code of a kernel wants to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -91,16 +93,28 @@ pub struct Unit<'a> {
     pub variant: Variant,
     /// Bytes from one thread's local memory to the next one's.
     pub local: u32,
+    pub part: Part<'a>,
+}
+
+/// What of a unit is compiled. Where threads run as groups, the kernel's version for single lanes is made when it is first
+/// needed: most kernels never need it.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// The kernel, as groups where the variant says so, and the functions.
+    Kernel,
+    /// The kernel for single lanes, with the places that the vector code gave its registers ([`Object::places`]).
+    Lanes(&'a [u32]),
 }
 
 impl Unit<'_> {
     /// All that tells this unit from others of any program, for the key of the code cache.
     fn identity(&self) -> Vec<u8> {
         // A new field belongs into the text below, unless it follows from the others.
-        let Unit { program, reach, shared: _, variant, local } = self;
+        let Unit { program, reach, shared: _, variant, local, part } = self;
         let kernel = &program.functions[reach.functions[0] as usize].name;
         let mut all = program.digest.to_vec();
-        all.extend_from_slice(format!("{variant:?} {local} {kernel}").as_bytes());
+        let lanes = matches!(part, Part::Lanes(_));
+        all.extend_from_slice(format!("{variant:?} {local} {lanes} {kernel}").as_bytes());
         all
     }
 }
@@ -110,19 +124,30 @@ pub struct Code {
     pub variant: Variant,
     /// Keeps the code mapped.
     pub _exec: Exec,
-    /// Entry points, in the order of [`Reach::functions`]: the kernel is the first. Where that is vector code, its scalar
-    /// version follows them all.
-    pub entries: Vec<usize>,
+    /// Entry points, in the order of [`Reach::functions`]: the kernel is the first. Where that is vector code, its version for
+    /// single lanes follows them all: at first a function of the run time, which has it made.
+    pub entries: Box<[AtomicUsize]>,
+    /// The version for single lanes, when it was made.
+    pub lanes: OnceLock<Result<Exec, String>>,
+    /// See [`Object::places`].
+    pub places: Vec<u32>,
     /// By function number in the program: index into `entries` + 1, or 0. For calls through pointers.
     pub by_number: Vec<u32>,
-    /// The largest native stack frame of scalar code.
+    /// The largest native stack frame of scalar code, or what it may at most be where that is not made yet.
     pub frame: u32,
     /// The native stack frame of vector code.
     pub group_frame: u32,
-    /// Code of groups returns at barriers.
+    /// Code of groups returns at stops.
     pub segments: Option<Segments>,
     /// Accesses that are tested together, by the number that the code gives [`crate::runtime::helpers::Helper::SlowCover`].
     pub covers: Vec<Vec<Covered>>,
+}
+
+impl Code {
+    /// The entry point numbered `i`.
+    pub fn entry(&self, i: usize) -> usize {
+        self.entries[i].load(Ordering::Acquire)
+    }
 }
 
 /// Makes code.

@@ -3,6 +3,11 @@
 use super::{Code, Exec, Variant};
 use bincode::{Decode, Encode};
 use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+
+/// A register without a place.
+pub const NOWHERE: u32 = u32::MAX;
 
 /// What a generator makes: bytes that can be kept in a file and used by another process.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -20,18 +25,20 @@ pub struct Object {
     pub group_frame: u32,
     /// Where addresses of variables belong.
     pub fixups: Vec<Fixup>,
+    /// By register of the kernel that the vector code makes: its place in a group's frame, or [`NOWHERE`].
+    pub places: Vec<u32>,
     /// See [`Code::segments`].
     pub segments: Option<Segments>,
     /// See [`Code::covers`].
     pub covers: Vec<Vec<Covered>>,
 }
 
-/// How groups run from barrier to barrier: see [`crate::runtime::segments`].
+/// How groups run from stop to stop: see [`crate::runtime::segments`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Segments {
     /// Bytes of a group's room.
     pub room: u32,
-    /// The number of the barrier.
+    /// The number of the barrier at which they stop, where threads can wait.
     pub barrier: u32,
 }
 
@@ -68,7 +75,7 @@ pub struct Fixup {
 
 impl Object {
     /// Maps the code, with the addresses of the variables in it.
-    pub fn link(&self, addresses: &[u64]) -> io::Result<Code> {
+    pub fn map(&self, addresses: &[u64]) -> io::Result<Exec> {
         let mut bytes = self.bytes.clone();
         for f in &self.fixups {
             let at = f.at as usize;
@@ -78,12 +85,22 @@ impl Object {
             };
             place.copy_from_slice(&address.wrapping_add_signed(f.addend).to_le_bytes());
         }
-        let exec = Exec::new(&bytes)?;
-        let entries = self.entries.iter().map(|o| exec.address() + *o as usize).collect();
+        Exec::new(&bytes)
+    }
+
+    /// The code as it is run.
+    pub fn link(&self, addresses: &[u64]) -> io::Result<Code> {
+        let exec = self.map(addresses)?;
+        let mut entries: Vec<usize> = self.entries.iter().map(|o| exec.address() + *o as usize).collect();
+        if self.variant.mode.groups() {
+            entries.push(crate::runtime::lanes::first as *const () as usize);
+        }
         Ok(Code {
+            lanes: OnceLock::new(),
+            places: self.places.clone(),
             variant: self.variant,
             _exec: exec,
-            entries,
+            entries: entries.into_iter().map(AtomicUsize::new).collect(),
             by_number: self.by_number.clone(),
             frame: self.frame,
             group_frame: self.group_frame,

@@ -1,5 +1,6 @@
 //! Runs grids: the public face. [`pool`] has the queue and the workers.
 
+mod compiler;
 mod gate;
 mod pool;
 mod realm;
@@ -7,18 +8,18 @@ mod realm;
 pub use gate::Gate;
 pub use realm::Realm;
 
-use crate::codegen::Code;
 use crate::codegen::cache::CodeCache;
-use crate::codegen::clif::Clif;
+use crate::codegen::{Code, Mode};
 use crate::error::{Fault, FaultKind};
 use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::{Memory, View};
 use crate::runtime::cluster::MOST_BLOCKS;
 use crate::runtime::stack::size_class;
+use compiler::Compiler;
 use pool::Pool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// Threads of a block, as on every card.
 const MAX_BLOCK: u32 = 1024;
@@ -52,6 +53,8 @@ pub struct Launch {
 pub(crate) struct Grid {
     pub kernel: Arc<Kernel>,
     pub code: Arc<Code>,
+    /// For what of the code is not made yet.
+    pub compiler: Arc<Compiler>,
     /// The parameters; padded, so that reads of the last one stay inside.
     pub params: Box<[u8]>,
     pub memory: Arc<Memory>,
@@ -105,8 +108,7 @@ pub struct Engine {
     pool: Arc<Pool>,
     /// That of runs for which nobody names one.
     realm: Arc<Realm>,
-    generator: OnceLock<Result<Clif, String>>,
-    cache: Option<Arc<CodeCache>>,
+    compiler: Arc<Compiler>,
     grids: AtomicU64,
     process: u32,
 }
@@ -122,11 +124,10 @@ impl Engine {
     /// As [`Engine::new`], with a cache of code on disk.
     pub fn with_cache(memory: Arc<Memory>, workers: usize, cache: Option<Arc<CodeCache>>) -> Arc<Engine> {
         Arc::new(Engine {
-            cache,
+            compiler: Arc::new(Compiler::new(cache)),
             pool: Pool::new(memory.clone(), workers.max(1)),
             realm: Realm::new(memory.clone()),
             memory,
-            generator: OnceLock::new(),
             grids: AtomicU64::new(1),
             process: std::process::id(),
         })
@@ -176,9 +177,8 @@ impl Engine {
     }
 
     fn code(&self, kernel: &Kernel, block: [u32; 3]) -> Result<Arc<Code>, Fault> {
-        let internal = |e: &String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
-        let generator = self.generator.get_or_init(Clif::new).as_ref();
-        kernel.code(generator.map_err(internal)?, self.cache.as_deref(), block).map_err(|e| internal(&e))
+        let internal = |e: String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
+        self.compiler.code(kernel, block).map_err(internal)
     }
 
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
@@ -213,6 +213,7 @@ impl Engine {
         Ok(Grid {
             kernel: kernel.clone(),
             code,
+            compiler: self.compiler.clone(),
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
             view: None,
@@ -359,6 +360,11 @@ impl Grid {
 
     fn cluster_size(&self) -> u32 {
         self.cluster.iter().product()
+    }
+
+    /// Whether blocks take turns.
+    fn in_turns(&self) -> bool {
+        self.code.variant.mode == Mode::WarpLoop && self.code.segments.is_some()
     }
 
     fn fibers(&self) -> bool {

@@ -22,6 +22,10 @@ use std::time::Duration;
 
 /// Blocks that one claim takes at most where no thread waits.
 const MAX_CHUNK: u64 = 64;
+/// Blocks that take turns on one worker at most.
+const SIDE_BY_SIDE: u64 = 32;
+/// Rounds of a block before it takes turns with others.
+const ALONE: u32 = 4;
 /// Blocks that a worker runs of one grid before it looks for others.
 const TURN: u32 = 16;
 
@@ -351,6 +355,8 @@ impl Pool {
         let cluster = u64::from(grid.cluster_size());
         let n = if grid.clustered() {
             cluster
+        } else if grid.in_turns() {
+            (left / self.workers as u64).clamp(1, SIDE_BY_SIDE)
         } else if grid.fibers() {
             1
         } else {
@@ -377,6 +383,11 @@ impl Pool {
             let count = blocks.end - blocks.start;
             if grid.clustered() {
                 self.start_cluster(grid, blocks, number);
+                continue;
+            }
+            if grid.in_turns() {
+                self.take_turns(grid, blocks, number, pass);
+                self.ended(grid, count);
                 continue;
             }
             if ready.is_none() {
@@ -422,6 +433,57 @@ impl Pool {
         any
     }
 
+    /// Runs blocks whose loops have stops side by side, a round of each at a time, so that they go through memory together.
+    fn take_turns(&self, grid: &Arc<Grid>, mut blocks: std::ops::Range<u64>, number: u32, pass: &Pass) {
+        let (mut free, mut standing): (Vec<Ready>, Vec<Ready>) = (Vec::new(), Vec::new());
+        while grid.stop.load(Ordering::Relaxed) == 0 && !(blocks.is_empty() && standing.is_empty()) {
+            for mut r in std::mem::take(&mut standing) {
+                pass.renew();
+                let outcome = r.running.turn(number);
+                self.after_turn(grid, r, outcome, &mut standing, &mut free);
+            }
+            for b in blocks.by_ref() {
+                let mut r = match free.pop().map_or_else(|| self.make(grid), Ok) {
+                    Ok(r) => r,
+                    Err(f) => {
+                        self.stop_grid(grid, f);
+                        break;
+                    }
+                };
+                pass.renew();
+                r.running.begin(grid.ctaid(b));
+                // Alone at first: a block that ends soon needs nobody beside it.
+                let mut outcome = Outcome::Stands;
+                for _ in 0..ALONE {
+                    if outcome == Outcome::Stands {
+                        outcome = r.running.turn(number);
+                    }
+                }
+                self.after_turn(grid, r, outcome, &mut standing, &mut free);
+                if grid.stop.load(Ordering::Relaxed) != 0 {
+                    break;
+                }
+            }
+        }
+        free.into_iter().chain(standing).for_each(|r| self.recycle(r));
+    }
+
+    fn after_turn(
+        &self,
+        grid: &Grid,
+        r: Ready,
+        outcome: Outcome,
+        standing: &mut Vec<Ready>,
+        free: &mut Vec<Ready>,
+    ) {
+        match outcome {
+            Outcome::Stands => standing.push(r),
+            Outcome::Failed => self.failed(grid, r),
+            // Nobody waits in such a kernel.
+            Outcome::Done | Outcome::Parked => free.push(r),
+        }
+    }
+
     /// Starts all blocks of a cluster, each with memory of its own before the first one runs.
     fn start_cluster(&self, grid: &Arc<Grid>, blocks: std::ops::Range<u64>, number: u32) {
         let mut all = Vec::new();
@@ -460,7 +522,7 @@ impl Pool {
                 self.park(grid, r);
                 return false;
             }
-            Outcome::Done => self.recycle(r),
+            Outcome::Done | Outcome::Stands => self.recycle(r),
             Outcome::Failed => self.failed(grid, r),
         }
         self.ended(grid, 1);
@@ -533,7 +595,7 @@ impl Pool {
             mem_table: grid.table(),
             helpers: helpers::table(),
             bell: self.bell(),
-            functions: grid.code.entries.as_ptr(),
+            functions: grid.code.entries.as_ptr().cast(),
             shared_base: shared,
             shared_slots: std::array::from_fn(|k| total >> k),
             local_base: local,

@@ -23,6 +23,8 @@ pub enum Outcome {
     Done,
     /// All threads wait for something outside of the block: try again later.
     Parked,
+    /// It has run to its next stop, and others may go first.
+    Stands,
     /// See [`Rest::fault`]; the block is not to be run again.
     Failed,
 }
@@ -71,9 +73,8 @@ pub struct Rest {
     /// Who runs on when the block is resumed.
     current: u32,
     pub stacks: Vec<Stack>,
-    /// Entry points of groups (or of all threads) and of single lanes.
+    /// Entry point of groups, or of all threads.
     kernel: usize,
-    scalar: usize,
     mode: Mode,
     /// Lanes of a group.
     width: u32,
@@ -136,17 +137,13 @@ impl Running {
         };
         let threads = (0..count).map(lane).chain((0..groups).map(group)).collect();
         let warps = vec![Warp::default(); n.div_ceil(32) as usize];
-        let entries = &grid.code.entries;
-        let scalar =
-            if variant.mode.groups() { entries[grid.kernel.reach.functions.len()] } else { entries[0] };
         let rooms = match grid.code.segments {
-            Some(s) => Rooms::new(groups, s.room, s.barrier),
+            Some(s) => Rooms::new(n / variant.width, s.room, s.barrier),
             None => Rooms::new(0, 0, 0),
         };
         let mut rest = Box::new(Rest {
             rooms,
-            kernel: entries[0],
-            scalar,
+            kernel: grid.code.entry(0),
             grid,
             threads,
             warps,
@@ -180,7 +177,8 @@ impl Running {
         r.outcome = Outcome::Done;
         r.current = 0;
         if !r.mode.fibers() {
-            r.ready(0, whole_block);
+            r.rooms.begin(true);
+            r.ready(0, if r.rooms.used() { segments::turns } else { whole_block });
             return;
         }
         r.barriers[..r.used].iter_mut().for_each(Barrier::reset);
@@ -199,6 +197,16 @@ impl Running {
 
     /// Runs it until all threads have ended, or all wait, or one has failed.
     pub fn resume(&mut self, smid: u32) -> Outcome {
+        loop {
+            match self.turn(smid) {
+                Outcome::Stands => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// As [`Running::resume`], but only to the next stop.
+    pub fn turn(&mut self, smid: u32) -> Outcome {
         self.context.smid = smid;
         let rest = self.context.rest;
         // SAFETY: the block is ours; what runs on the other stacks comes back here by `go_home`, and no reference to its parts is held over the switch.
@@ -239,7 +247,7 @@ unsafe extern "sysv64" fn lane(thread: usize) {
     // SAFETY: `ready` was given a live thread of a block that is being run.
     unsafe {
         let rest = (*(*t).block).rest;
-        let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).scalar);
+        let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).scalar());
         loop {
             kernel(t, grid_of(t).params.as_ptr(), (*t).spill as *mut u8, (*t).local);
             if (*t).joined == 0 {
@@ -521,6 +529,12 @@ impl Rest {
     /// The entry point of groups.
     pub fn kernel(&self) -> usize {
         self.kernel
+    }
+
+    /// The entry point of single lanes.
+    pub fn scalar(&self) -> usize {
+        let groups = self.mode.groups();
+        self.grid.code.entry(if groups { self.grid.kernel.reach.functions.len() } else { 0 })
     }
 
     /// The number of a group in its block.

@@ -116,7 +116,7 @@ unsafe extern "C" fn resolve(t: *mut Thread, token: u64, line: u32) -> usize {
             .and_then(|i| grid.code.by_number.get(i as usize))
             .and_then(|n| grid.code.entries.get((*n as usize).wrapping_sub(1)));
         match entry {
-            Some(e) => *e,
+            Some(e) => e.load(Ordering::Acquire),
             None => {
                 let what = format!("call of {token:#x}, which is no function");
                 fail(t, FaultKind::IllegalInstruction, line, what)

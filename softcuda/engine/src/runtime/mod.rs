@@ -10,6 +10,7 @@ pub mod collective;
 pub mod context;
 pub mod device_heap;
 pub mod helpers;
+pub mod lanes;
 pub mod math;
 pub mod mbarrier;
 pub mod mma;

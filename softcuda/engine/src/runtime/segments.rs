@@ -1,7 +1,8 @@
-//! Blocks whose groups of lanes need no stacks of their own: the code of a group runs from one barrier to the next and returns, with
-//! what it needs then in the group's room. So the groups of a block run one after the other, round by round.
+//! Blocks whose groups of lanes need no stacks of their own: the code of a group runs from one stop to the next and returns, with
+//! what it needs then in the group's room. So the groups of a block run one after the other, round by round. Where threads cannot wait for
+//! each other stops are only there for the sake of the memory: several blocks take turns ([`turns`]).
 //!
-//! Where the lanes of a group part and may have to wait for each other, that no longer works: the block then goes over to fibers
+//! Otherwise stops are barriers. Where the lanes of a group part and may have to wait for each other, that no longer works: the block then goes over to fibers
 //! for good ([`unroll`]), in which the same code is called again and again.
 
 use super::barrier::barrier;
@@ -11,6 +12,9 @@ use super::context::{Entry, Thread};
 
 /// In the first word of a room: the group has ended. 0 there: it has not begun; else the number of its stop.
 pub const OVER: u32 = u32::MAX;
+
+/// The offset in a room of a word that is not 0 if the group is not to stop in loops any more, since hardly any are left to wait for.
+pub const ALONE: u32 = 4;
 
 /// The rooms of a block's groups.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ impl Rooms {
         Rooms { words: vec![0; groups as usize * step], step, barrier, turn: 0, parted: true }
     }
 
-    /// Whether code returns at barriers.
+    /// Whether code returns at stops.
     pub fn used(&self) -> bool {
         self.step > 0
     }
@@ -55,6 +59,11 @@ impl Rooms {
 
     fn room(&mut self, group: usize) -> *mut u8 {
         (&raw mut self.words[group * self.step]).cast()
+    }
+
+    /// Groups that stand in loops go on to their ends.
+    fn let_go(&mut self) {
+        (0..self.groups()).for_each(|g| self.words[g * self.step] |= 1 << (8 * ALONE));
     }
 
     fn over(&self, group: usize) -> bool {
@@ -102,6 +111,38 @@ pub unsafe extern "sysv64" fn rounds(thread: usize) {
                 go_home(first, Outcome::Done);
             }
             listen(first);
+        }
+    }
+}
+
+/// The first frame of a block whose threads cannot wait, and whose groups stop in loops: it comes home after each round.
+pub unsafe extern "sysv64" fn turns(thread: usize) {
+    let first = thread as *mut Thread;
+    // SAFETY: `begin` was given the first thread of a block that is being run; no reference is held while code runs.
+    unsafe {
+        let rest = (*(*first).block).rest;
+        let (groups, width) = ((*rest).rooms.groups(), (*rest).width() as usize);
+        let params = grid_of(first).params.as_ptr();
+        let kernel: Entry = std::mem::transmute::<usize, Entry>((*rest).kernel());
+        // Threads that fill no group.
+        for t in (groups * width..(*rest).threads.len()).map(|i| first.add(i)) {
+            let lanes: Entry = std::mem::transmute::<usize, Entry>((*rest).scalar());
+            lanes(t, params, std::ptr::null_mut(), (*t).local);
+        }
+        loop {
+            let mut standing = 0;
+            for g in 0..groups {
+                if !(*rest).rooms.over(g) {
+                    let t = first.add(g * width);
+                    kernel(t, params, (*rest).rooms.room(g), (*t).local);
+                    standing += usize::from(!(*rest).rooms.over(g));
+                }
+            }
+            // Few would look for each other longer than they run.
+            if standing * 4 <= groups.max(4) {
+                (*rest).rooms.let_go();
+            }
+            go_home(first, if standing == 0 { Outcome::Done } else { Outcome::Stands });
         }
     }
 }

@@ -20,7 +20,7 @@ mod warp;
 pub use doors::{BEGIN, NEVER};
 pub use vector::takes;
 
-use super::{Covered, Fixup, Generator, Mode, Object, Segments, Unit};
+use super::{Covered, Fixup, Generator, Mode, Object, Part, Segments, Unit};
 use cranelift_codegen::Context;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
@@ -70,6 +70,7 @@ struct Text {
     entries: Vec<u32>,
     fixups: Vec<Fixup>,
     covers: Vec<Vec<Covered>>,
+    places: Vec<u32>,
     segments: Option<Segments>,
     frame: u32,
 }
@@ -104,24 +105,37 @@ impl Clif {
         Ok(frame)
     }
 
-    /// The kernel as vectors, the functions, and the kernel's scalar version.
+    /// The kernel as vectors, and the functions.
     fn compile_groups(&self, unit: &Unit, text: &mut Text) -> Result<u32, String> {
         let config = self.isa.frontend_config();
-        let setting =
-            vector::Setting { rows: unit.variant.rows, width: unit.variant.width, local: unit.local };
-        let plan = vector::Plan::new(unit, setting);
+        let plan = vector::Plan::new(unit, setting(unit));
         let name = &plan.f.name;
         let mut builder = FunctionBuilderContext::new();
         let group =
             self.append(text, name, |into| vector::function(self, unit, &plan, into, &mut builder, config))?;
         self.compile_functions(unit, 1, text)?;
-        let mut builder = FunctionBuilderContext::new();
-        let scalar =
-            self.append(text, name, |into| doors::function(self, unit, &plan, into, &mut builder, config))?;
-        text.frame = text.frame.max(scalar);
+        // The version for lanes is made later, but stacks must be large enough for it by then.
+        text.frame = text.frame.max(lanes_frame(&plan));
+        text.places = plan.frame.places();
         text.segments = plan.segments;
         text.covers = plan.tests.into_iter().map(|t| t.list).collect();
         Ok(group)
+    }
+
+    /// The kernel's version for single lanes.
+    fn compile_lanes(&self, unit: &Unit, places: &[u32], text: &mut Text) -> Result<(), String> {
+        let config = self.isa.frontend_config();
+        let plan = vector::Plan::new(unit, setting(unit));
+        plan.frame.restore(places);
+        let mut builder = FunctionBuilderContext::new();
+        let name = &plan.f.name;
+        let frame =
+            self.append(text, name, |into| doors::function(self, unit, &plan, into, &mut builder, config))?;
+        if frame > lanes_frame(&plan) {
+            return Err(format!("{name}: a lane needs a frame of {frame} bytes, more than there can be"));
+        }
+        text.frame = frame;
+        Ok(())
     }
 
     /// The functions of the unit from the one numbered `first` on, one thread at a time.
@@ -140,15 +154,26 @@ impl Clif {
     }
 }
 
+fn setting(unit: &Unit) -> vector::Setting {
+    vector::Setting { rows: unit.variant.rows, width: unit.variant.width, local: unit.local }
+}
+
+/// The largest stack frame that the version of a kernel for single lanes may have: room for every register, and for what operations need.
+fn lanes_frame(plan: &vector::Plan) -> u32 {
+    16 * plan.f.regs.len() as u32 + (8 << 10)
+}
+
 impl Generator for Clif {
     fn compile(&self, unit: &Unit) -> Result<Object, String> {
         let mut text = Text::default();
-        let group_frame = if unit.variant.mode.groups() {
-            self.compile_groups(unit, &mut text)?
-        } else {
-            self.compile_functions(unit, 0, &mut text)?;
-            0
-        };
+        let mut group_frame = 0;
+        match unit.part {
+            Part::Lanes(places) => self.compile_lanes(unit, places, &mut text)?,
+            Part::Kernel if unit.variant.mode.groups() => {
+                group_frame = self.compile_groups(unit, &mut text)?
+            }
+            Part::Kernel => self.compile_functions(unit, 0, &mut text)?,
+        }
         let mut by_number = vec![0; unit.program.functions.len()];
         for (i, &n) in unit.reach.functions.iter().enumerate() {
             // Kernels do not check how deep they are, since nobody calls them.
@@ -156,9 +181,20 @@ impl Generator for Clif {
                 by_number[n as usize] = i as u32 + 1;
             }
         }
-        let Text { bytes, entries, fixups, covers, segments, frame } = text;
+        let Text { bytes, entries, fixups, covers, places, segments, frame } = text;
         let variant = unit.variant;
-        Ok(Object { variant, bytes, entries, by_number, frame, group_frame, fixups, segments, covers })
+        Ok(Object {
+            variant,
+            bytes,
+            entries,
+            by_number,
+            frame,
+            group_frame,
+            fixups,
+            places,
+            segments,
+            covers,
+        })
     }
 
     fn identity(&self) -> String {

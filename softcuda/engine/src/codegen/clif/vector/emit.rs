@@ -2,7 +2,6 @@
 
 use super::check::{Check, Cover};
 use super::plan::Plan;
-use super::rounds::Rounds;
 use super::shape::Shape;
 use super::value::{Row, vector_type};
 use crate::codegen::clif::Clif;
@@ -36,8 +35,6 @@ pub struct Vector<'a> {
     pub blocks: Vec<Block>,
     /// Where a group goes that has ended.
     pub over: Block,
-    /// Where groups take turns.
-    pub rounds: Option<Rounds>,
     /// Where rows lie that the run time works on.
     pub scratch: Option<StackSlot>,
     /// Where values lie that the run time is to test.
@@ -66,8 +63,7 @@ pub fn function<'a>(
     let blocks = plan.f.blocks.iter().map(|_| e.b.create_block()).collect();
     let over = e.b.create_block();
     let group = e.thread;
-    let mut v =
-        Vector { e, plan, width, vars, group, slot, blocks, over, rounds: None, scratch: None, values: None };
+    let mut v = Vector { e, plan, width, vars, group, slot, blocks, over, scratch: None, values: None };
     v.body(unit.variant.mode);
     v.e.b.func.sized_stack_slots[slot].size = plan.frame.size();
     v.e.b.seal_all_blocks();
@@ -85,10 +81,11 @@ enum Parting {
 impl Vector<'_> {
     fn body(&mut self, mode: Mode) {
         match mode {
-            Mode::WarpLoop if !self.plan.stops.is_empty() => self.round_loop(),
-            Mode::WarpLoop => self.group_loop(),
+            Mode::WarpLoop if self.plan.segments.is_none() => self.group_loop(),
             _ => {
-                self.e.thread = self.e.thread_field(types::I64, offset_of!(Thread, first));
+                if mode != Mode::WarpLoop {
+                    self.e.thread = self.e.thread_field(types::I64, offset_of!(Thread, first));
+                }
                 if self.plan.segments.is_some() {
                     self.enter_segment();
                     self.e.b.switch_to_block(self.over);
@@ -115,10 +112,7 @@ impl Vector<'_> {
                 if listens[b] {
                     self.e.listen();
                 }
-                match self.plan.segments {
-                    Some(_) => self.end_segment(k),
-                    None => self.stand(k),
-                }
+                self.end_segment(k);
                 continue;
             }
             for inst in &source.insts {

@@ -5,8 +5,8 @@
 //! * [`plan`]: where scalar code begins and stops, and where registers lie meanwhile;
 //! * [`check`]: what is tested once for many operations;
 //! * [`emit`]: the loop over groups, branches, parting and meeting;
-//! * [`rounds`]: the loop over groups where they take turns, so that they go through memory side by side;
-//! * [`segments`]: kernels whose groups run from barrier to barrier;
+//! * [`segments`]: kernels whose groups run from one stop to the next, each in its turn: from barrier to barrier, or
+//! * [`rounds`]: from one round of a loop to the next one, so that they go through memory side by side;
 //! * [`room`]: what a group keeps meanwhile, in both;
 //! * [`value`], [`ops`], [`float`], [`memory`]: registers as vectors, and the operations that have a vector form;
 //! * [`rows`]: operations that the run time computes for all lanes in one call;

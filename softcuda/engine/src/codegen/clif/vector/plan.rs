@@ -6,7 +6,7 @@ use super::room::{self, REGISTERS, Stop};
 use super::rounds;
 use super::segments;
 use super::shape::{self, Setting, Shape, Shapes};
-use crate::codegen::{Mode, Segments, Unit};
+use crate::codegen::{Mode, NOWHERE, Segments, Unit};
 use crate::ir::flow::{Flow, RegSet, region};
 use crate::ir::passes::{successors, waits};
 use crate::ir::{BlockId, Callee, Class, Function, Guard, Inst, Op, Opd, Program, Reg, Term};
@@ -50,16 +50,15 @@ impl Plan {
         };
         let flow = Flow::new(&f);
         let shapes = shape::registers(&f, &flow, setting, &leave);
-        let mut segments = None;
         if looped {
             stops = rounds::worthwhile(stops, &f, &flow, setting, &shapes);
-        } else {
-            let bytes = |s: &Stop| room::bytes(&f, setting, &shapes, flow.live[s.head as usize].iter());
-            let room = stops.iter().map(bytes).max().unwrap_or(REGISTERS);
-            segments = barrier.filter(|_| room <= segments::ROOM).map(|barrier| Segments { room, barrier });
-            if segments.is_none() {
-                stops.clear();
-            }
+        }
+        let bytes = |s: &Stop| room::bytes(&f, setting, &shapes, flow.live[s.head as usize].iter());
+        let room = stops.iter().map(bytes).max().unwrap_or(REGISTERS);
+        let barrier = if looped { (!stops.is_empty()).then_some(0) } else { barrier };
+        let segments = barrier.filter(|_| room <= segments::ROOM).map(|barrier| Segments { room, barrier });
+        if segments.is_none() {
+            stops.clear();
         }
         let (Checks { of_block: checks, tests }, leave) = cut_at_checks(&mut f, setting, &shapes, leave);
         let flow = Flow::new(&f);
@@ -159,6 +158,16 @@ impl Frame {
 
     pub fn size(&self) -> u32 {
         self.size.get().max(16)
+    }
+
+    /// All places, by register.
+    pub fn places(&self) -> Vec<u32> {
+        self.places.borrow().iter().map(|p| p.unwrap_or(NOWHERE)).collect()
+    }
+
+    /// Gives registers the places that another plan of the same kernel gave them.
+    pub fn restore(&self, places: &[u32]) {
+        *self.places.borrow_mut() = places.iter().map(|p| (*p != NOWHERE).then_some(*p)).collect();
     }
 }
 

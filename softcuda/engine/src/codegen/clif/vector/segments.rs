@@ -7,7 +7,7 @@ use super::room::Stop;
 use crate::codegen::Unit;
 use crate::codegen::clif::emit::flags;
 use crate::ir::{BarOp, Function, Op, Opd, Term};
-use crate::runtime::segments::OVER;
+use crate::runtime::segments::{ALONE, OVER};
 use cranelift_codegen::ir::{BlockCall, InstBuilder, JumpTableData, Value, types};
 
 /// The largest room of a group.
@@ -79,10 +79,16 @@ impl Vector<'_> {
         }
     }
 
-    /// A barrier: back to the run time, which lets the others come here.
+    /// A stop: back to the run time, which lets the others come here.
     pub fn end_segment(&mut self, k: usize) {
         let stop = self.plan.stops[k].clone();
         let room: Value = self.e.rets;
+        if !stop.body.is_empty() {
+            let alone = self.e.b.ins().load(types::I32, flags(), room, ALONE as i32);
+            let stay = self.e.b.create_block();
+            self.e.b.ins().brif(alone, self.blocks[stop.head as usize], &[], stay, &[]);
+            self.e.b.switch_to_block(stay);
+        }
         self.leave_in_room(&stop, k as u32 + 1, room);
         self.e.b.ins().return_(&[]);
     }
