@@ -191,6 +191,8 @@ impl Replier {
         payload: &[u8],
     ) -> Result<(), LinkError> {
         below(slot, SLOTS, "reply slot")?;
+        // Before, since a client that has its answer may go.
+        self.state.check()?;
         let (at, length) = (down::slot(slot), payload.len() as u64);
         self.down.word64(at + 8).store(u64::from(result as u32) | length << 32, Relaxed);
         // In whole words, as the client reads them.
@@ -201,7 +203,7 @@ impl Replier {
         }
         self.down.word64(at).store(position + 1, Release);
         self.transport.ring(Point::Slot(slot));
-        self.state.check()
+        Ok(())
     }
 
     /// Answers a call with the first `len` bytes of the down-chunk that its record named. `fill` writes them there
