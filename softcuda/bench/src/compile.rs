@@ -46,19 +46,22 @@ fn first_launch(b: &Bench) -> anyhow::Result<Figures> {
 /// The program of `scripts/build-cub-cases` beside this one, in the same target directory.
 const CUB: &str = "../cases/cub/radix_sort";
 
-/// The fatbin in a program, as words.
+/// The longest fatbin in a program, as words.
 fn fatbin(program: &[u8]) -> Option<Vec<u64>> {
     // Magic number, version 1, and 16 bytes of header; then the length of what follows.
     const BEGIN: [u8; 8] = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
-    let at = program.windows(8).position(|w| w == BEGIN)?;
-    let length = u64::from_le_bytes(program.get(at + 8..at + 16)?.try_into().ok()?);
-    let image = program.get(at..at.checked_add(16)?.checked_add(usize::try_from(length).ok()?)?)?;
+    let image = |at: usize| {
+        let length = u64::from_le_bytes(program.get(at + 8..at + 16)?.try_into().ok()?);
+        program.get(at..at.checked_add(16)?.checked_add(usize::try_from(length).ok()?)?)
+    };
+    let begins = program.windows(8).enumerate().filter(|(_, w)| *w == BEGIN);
+    let longest = begins.filter_map(|(at, _)| image(at)).max_by_key(|i| i.len())?;
     let word = |bytes: &[u8]| {
         let mut all = [0; 8];
         all[..bytes.len()].copy_from_slice(bytes);
         u64::from_le_bytes(all)
     };
-    Some(image.chunks(8).map(word).collect())
+    Some(longest.chunks(8).map(word).collect())
 }
 
 /// Of all kernels that nvcc has made of CUB's radix sort the one that takes longest.
