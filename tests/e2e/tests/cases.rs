@@ -84,6 +84,7 @@ every_case! {
     launch_params
     many_allocs
     matmul_shared
+    narrow_floats
     pinned_async
     printf
     reduce_shuffle
