@@ -74,7 +74,7 @@ fn ring(threads: u32, rounds: u32, leave: u32) -> Vec<u32> {
         let old = x.clone();
         for t in (0..threads).filter(|t| i < rounds + leave * (t / 32)) {
             let neighbour = old[(t & !31 | (t + 1) & 31) as usize];
-            let sum = (t * 7 & 127) + (t * 321 & 0xffff) + t + t + u32::from(t & 5 == 4);
+            let sum = ((t * 7) & 127) + ((t * 321) & 0xffff) + t + t + u32::from(t & 5 == 4);
             x[t as usize] = neighbour.wrapping_mul(3).wrapping_add(sum);
         }
     }

@@ -482,6 +482,8 @@ pub struct Var {
 pub struct Lines {
     starts: Vec<u32>,
     next: u32,
+    /// There are several that the program gave; one may be of this crate.
+    pub several: bool,
 }
 
 impl Lines {
@@ -498,7 +500,7 @@ impl Lines {
     pub fn place(&self, line: u32) -> (u32, u32) {
         let text = self.starts.partition_point(|s| *s <= line);
         let Some(start) = text.checked_sub(1).and_then(|i| self.starts.get(i)) else { return (0, line) };
-        (if self.starts.len() > 1 { text as u32 } else { 0 }, line - start + 1)
+        (if self.several { text as u32 } else { 0 }, line - start + 1)
     }
 }
 

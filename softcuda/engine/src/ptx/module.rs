@@ -76,6 +76,7 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         reserved: None,
         registers: 0,
     };
+    s.program.lines.several = texts.len() > 1;
     for text in texts {
         digest.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         s.text(text).map_err(|e| e.located(&s.program.lines))?;

@@ -21,11 +21,8 @@ pub fn barrier(unit: &Unit, f: &Function, waiting: &[bool]) -> Option<u32> {
     let mut number = None;
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
         match &inst.op {
-            Op::Bar { op: BarOp::Sync, id: Opd::Imm(id), count: None, .. } if *id < 16 => {
-                if *number.get_or_insert(*id as u32) != *id as u32 {
-                    return None;
-                }
-            }
+            Op::Bar { op: BarOp::Sync, id: Opd::Imm(id), count: None, .. }
+                if *id < 16 && *number.get_or_insert(*id as u32) == *id as u32 => {}
             Op::Bar { .. } | Op::Yield | Op::ClusterBarrier { .. } => return None,
             op if call_waits(op, waiting) => return None,
             _ => {}
