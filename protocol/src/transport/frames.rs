@@ -42,24 +42,29 @@ pub struct Into<'a> {
 pub struct Beyond<'a> {
     /// Places for the bytes of chunks.
     pub places: &'a Places,
-    /// Places for bytes that nobody waits for.
-    pub landings: &'a Landings,
+    /// The number of the thread that reads, among those that may read at the same time.
+    pub reader: usize,
+    /// Places for bytes that nobody waits for; over the first connection only.
+    pub landings: Option<&'a Landings>,
 }
 
 impl Into<'_> {
     fn place<R>(&self, offset: u32, len: usize, receive: impl FnOnce(Outside) -> R) -> Option<R> {
-        let Beyond { places, landings } = self.outside?;
+        let Beyond { places, reader, landings } = self.outside?;
         let Some(at) = offset.checked_sub(down::LANDING_AREA).filter(|at| *at < CHUNK_BYTES) else {
-            return places.with(offset, len, receive);
+            return places.with(reader, offset, len, receive);
         };
+        let landings = landings?;
         let word = |offset| self.region.word64(offset).load(Ordering::Relaxed);
         let at = word(down::LANDING_AT).checked_add(u64::from(at))?;
         landings.with(word(down::LANDING), at, len, receive)
     }
 
     fn store(&self, offset: u32, value: u64) {
-        if let Some(beyond) = self.outside.filter(|_| offset == down::LANDING_OVER) {
-            beyond.landings.over(value);
+        if offset == down::LANDING_OVER
+            && let Some(landings) = self.outside.and_then(|beyond| beyond.landings)
+        {
+            landings.over(value);
         }
         self.region.word64(offset).store(value, Release);
     }

@@ -12,9 +12,10 @@ use std::time::Instant;
 use crate::wire::direct::Places;
 use crate::wire::landing::Landings;
 use crate::wire::memory::Region;
-use crate::wire::state::{LinkError, LinkState};
+use crate::wire::state::{LinkError, LinkState, WaitKind};
 
 pub mod arena;
+mod bulk;
 mod frames;
 pub mod shm;
 mod spin;
@@ -102,6 +103,32 @@ pub trait Transport: Send + Sync {
     /// Takes what comes in for others while landings are open and no thread waits for something of its own. For a thread
     /// that does nothing else; returns when the link is broken. Where nothing is received there is nothing to do.
     fn attend(&self) {}
+
+    /// Connections for long bytes, beside the one for everything else, so that nothing short stands behind them.
+    fn bulk(&self) -> u32 {
+        0
+    }
+
+    /// Sends `bytes` over one of them (below [`Transport::bulk`]) and then a word, stored as a [`Piece::Word`]. Nothing that goes
+    /// another way is ordered by it. Returns when the system has taken them.
+    fn push_bulk(
+        &self,
+        _connection: u32,
+        bytes: Piece<'_>,
+        (offset, value): (u32, u64),
+    ) -> Result<(), LinkError> {
+        self.push(&[bytes, Piece::Word { offset, value }], When::Now)
+    }
+
+    /// Takes what comes over one of them until `ready`, as in [`Transport::wait`], or the link breaks. `kind`: what for.
+    fn pull_bulk(
+        &self,
+        _connection: u32,
+        _kind: WaitKind,
+        _ready: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        Err(LinkError::protocol("bytes that come over another connection, and there is none"))
+    }
 
     /// The shared state of this end.
     fn state(&self) -> &Arc<LinkState>;

@@ -1,4 +1,5 @@
-//! The transport that works everywhere: pieces go as frames {offset u32, length u32, bytes} over one TCP connection.
+//! The transport that works everywhere: pieces go as frames {offset u32, length u32, bytes} over a TCP connection. Long bytes
+//! may have connections of their own ([`super::bulk`]).
 //!
 //! There is no reading thread. The thread that waits reads the socket itself; if several wait, one holds the *baton*,
 //! applies what comes for all of them, and passes the baton on when it leaves. So a call over TCP costs no hop from
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::bulk::Bulk;
 use super::frames::{Beyond, FrameReader, HEADER_BYTES, Into, header};
 use super::spin::Spin;
 use super::{End, Piece, Point, Side, Transport, When};
@@ -51,6 +53,8 @@ pub struct Tcp {
     reader: Mutex<FrameReader>,
     places: Option<Places>,
     landings: Option<Landings>,
+    /// Connections for long bytes.
+    bulk: Vec<Bulk>,
     /// Whether [`Transport::attend`]'s thread waits for the baton, and what wakes it when the baton lies there.
     attends: AtomicU32,
     passed: Condvar,
@@ -59,13 +63,15 @@ pub struct Tcp {
     idle_bell: OnceLock<OwnedFd>,
 }
 
-/// An end over a connected socket.
-pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
+/// An end over connected sockets: one for everything, and perhaps others for long bytes.
+pub fn end(side: Side, socket: TcpStream, bulk: Vec<TcpStream>) -> Result<End, LinkError> {
     let setup = |error: io::Error| LinkError::system("preparing the data connection", error);
     socket.set_nodelay(true).map_err(setup)?;
     socket.set_nonblocking(false).map_err(setup)?;
     let receive_timeout = (side == Side::Client).then_some(LONG_WAIT);
     socket.set_read_timeout(receive_timeout).map_err(setup)?;
+    let bulk = bulk.into_iter().map(|socket| Bulk::new(socket, receive_timeout)).collect::<Result<_, _>>();
+    let bulk = bulk.map_err(setup)?;
     let region = |len| Region::private(len).map(Arc::new).map_err(|e| LinkError::system("getting memory", e));
     let (incoming, outgoing) = match side {
         Side::Client => (region(down::BYTES)?, region(up::BYTES)?),
@@ -86,6 +92,7 @@ pub fn end(side: Side, socket: TcpStream) -> Result<End, LinkError> {
         reader: Mutex::new(FrameReader::new()),
         places: (side == Side::Client).then(Places::default),
         landings: (side == Side::Client).then(Landings::default),
+        bulk,
         attends: AtomicU32::new(0),
         passed: Condvar::new(),
         idle: AtomicU32::new(0),
@@ -155,9 +162,7 @@ impl Tcp {
     /// Reads once, waiting for the socket or not, and applies what came. Only with the baton. Returns whether anything
     /// came.
     fn take_incoming(&self, wait: bool) -> bool {
-        let beyond = self.places.as_ref().zip(self.landings.as_ref());
-        let outside = beyond.map(|(places, landings)| Beyond { places, landings });
-        let into = Into { region: &self.incoming, outside };
+        let into = self.into(0, self.landings.as_ref());
         let pumped = lock(&self.reader).pump(self.socket.as_fd(), into, wait);
         match pumped {
             Ok(false) => return false,
@@ -178,6 +183,18 @@ impl Tcp {
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
         true
+    }
+
+    /// A connection for long bytes; a peer may speak of one that is not there.
+    fn connection(&self, number: u32) -> Result<&Bulk, LinkError> {
+        let missing = || LinkError::protocol("bytes that come over another connection, and there is none");
+        self.bulk.get(number as usize).ok_or_else(missing)
+    }
+
+    /// Where what comes over a connection goes.
+    fn into<'a>(&'a self, reader: usize, landings: Option<&'a Landings>) -> Into<'a> {
+        let outside = self.places.as_ref().map(|places| Beyond { places, reader, landings });
+        Into { region: &self.incoming, outside }
     }
 
     fn pass_baton(&self) {
@@ -411,6 +428,7 @@ impl Transport for Tcp {
         self.state.break_with(reason);
         // Ends every poll on the socket, here and at the peer.
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.bulk.iter().for_each(Bulk::end);
         drop(lock(&self.baton));
         self.changed.notify_all();
         self.passed.notify_all();
@@ -446,6 +464,22 @@ impl Transport for Tcp {
 
     fn places(&self) -> Option<&Places> {
         self.places.as_ref()
+    }
+
+    fn bulk(&self) -> u32 {
+        self.bulk.len() as u32
+    }
+
+    fn push_bulk(&self, connection: u32, bytes: Piece<'_>, word: (u32, u64)) -> Result<(), LinkError> {
+        let sent = self.connection(connection).and_then(|c| c.send(&self.state, &self.outgoing, bytes, word));
+        sent.inspect_err(|error| self.break_with(error.clone()))
+    }
+
+    fn pull_bulk(&self, connection: u32, kind: WaitKind, ready: &dyn Fn() -> bool) -> Result<(), LinkError> {
+        // The first connection's reader is number 0.
+        let into = self.into(1 + connection as usize, None);
+        let pulled = self.connection(connection).and_then(|c| c.pull(&self.state, into, kind, ready));
+        pulled.inspect_err(|error| self.break_with(error.clone()))
     }
 
     fn state(&self) -> &Arc<LinkState> {

@@ -105,7 +105,17 @@ impl ClientLink {
 
     /// Over a connected TCP socket.
     pub fn tcp(data_socket: TcpStream) -> Result<Arc<Self>, LinkError> {
-        Ok(Self::over(tcp::end(Side::Client, data_socket)?))
+        Self::tcp_with(data_socket, Vec::new())
+    }
+
+    /// Over a connected TCP socket, and others (fewer than [`crate::control::CONNECTIONS_MAX`]) for long bytes.
+    pub fn tcp_with(data_socket: TcpStream, bulk: Vec<TcpStream>) -> Result<Arc<Self>, LinkError> {
+        Ok(Self::over(tcp::end(Side::Client, data_socket, bulk)?))
+    }
+
+    /// Whether there are connections for long bytes alone.
+    pub fn has_bulk(&self) -> bool {
+        self.transport.bulk() > 0
     }
 
     fn over(end: End) -> Arc<Self> {
@@ -198,6 +208,9 @@ impl ClientLink {
         body_len: usize,
         fill: impl FnOnce(&mut Writer<'_>),
     ) -> Result<u64, LinkError> {
+        if let Some(chunk) = &head.up {
+            chunk.arrive()?;
+        }
         let (place, first, mut body) = self.begin(body_len)?;
         let unfinished = Unfinished { link: self, place };
         fill(&mut body);

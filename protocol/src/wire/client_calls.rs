@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::client::ClientLink;
 use super::client_chunks::DownChunk;
 use super::codec::Reader;
-use super::layout::{CHUNK_BYTES, Head, REPLY_IN_CHUNK, SLOT_PAYLOAD, down};
+use super::layout::{CHUNK_BYTES, Head, REPLY_BY_BULK, REPLY_IN_CHUNK, SLOT_PAYLOAD, down};
 use super::state::{LinkError, WaitKind};
 use crate::transport::Point;
 
@@ -99,7 +99,8 @@ impl<'l> PendingCall<'l> {
         self.await_done()?;
         let word = self.link.down.word64(down::slot(self.slot) + 8).load(Relaxed);
         let (result, length) = (word as i32, (word >> 32) as u32);
-        let (in_chunk, len) = (length & REPLY_IN_CHUNK != 0, length & !REPLY_IN_CHUNK);
+        let in_chunk = length & REPLY_IN_CHUNK != 0;
+        let len = if in_chunk { length & !(REPLY_IN_CHUNK | REPLY_BY_BULK) } else { length };
         let max = match (in_chunk, &self.down) {
             (false, _) => SLOT_PAYLOAD,
             (true, Some(_)) => CHUNK_BYTES,
@@ -121,13 +122,32 @@ impl<'l> PendingCall<'l> {
             let kind = WaitKind::Reply { call: self.call, position: self.position };
             self.link.wait(kind, Point::Slot(self.slot), &ready)?;
         }
-        self.answered = true;
         if done.load(Acquire) != want {
+            self.answered = true;
             return Err(self
                 .link
                 .broken_by(LinkError::protocol("an answer for a record that does not exist yet")));
         }
+        if let Some(chunk) = &self.down {
+            self.link.await_bytes(self.slot, chunk.index(), self.call, self.position)?;
+        }
+        self.answered = true;
         Ok(())
+    }
+}
+
+impl ClientLink {
+    /// Where the bytes of the answer in `slot` come over another connection: takes them from there.
+    fn await_bytes(&self, slot: u32, chunk: u32, call: u16, position: u64) -> Result<(), LinkError> {
+        let word = self.down.word64(down::slot(slot) + 8).load(Relaxed);
+        if (word >> 32) as u32 & (REPLY_IN_CHUNK | REPLY_BY_BULK) != REPLY_IN_CHUNK | REPLY_BY_BULK {
+            return Ok(());
+        }
+        let delivered = self.down.word64(down::delivered(chunk));
+        let ready = || delivered.load(Acquire) > position;
+        let connection = chunk.checked_rem(self.transport.bulk()).unwrap_or(0);
+        let pulled = self.transport.pull_bulk(connection, WaitKind::Reply { call, position }, &ready);
+        pulled.map_err(|error| self.broken_by(error))
     }
 }
 

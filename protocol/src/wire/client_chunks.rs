@@ -21,6 +21,8 @@ pub struct UpChunks {
     in_flight: AtomicU64,
     /// How often each has gone with a record.
     used: [AtomicU64; CHUNKS as usize],
+    /// How often each was filled over a connection for long bytes.
+    sent: [AtomicU64; CHUNKS as usize],
 }
 
 impl UpChunks {
@@ -28,7 +30,8 @@ impl UpChunks {
         Self {
             free: IndexPool::new(CHUNKS),
             in_flight: AtomicU64::new(0),
-            used: [const { AtomicU64::new(0) }; 16],
+            used: [const { AtomicU64::new(0) }; CHUNKS as usize],
+            sent: [const { AtomicU64::new(0) }; CHUNKS as usize],
         }
     }
 }
@@ -38,6 +41,8 @@ pub struct UpChunk<'l> {
     link: &'l ClientLink,
     index: u32,
     len: u32,
+    /// Its bytes go over a connection for long ones, for the so manieth time; 0: they do not.
+    sent: u64,
     spent: std::cell::Cell<bool>,
 }
 
@@ -73,6 +78,36 @@ impl UpChunk<'_> {
         Ok(())
     }
 
+    /// Fills the chunk over a connection for long bytes, where there is one, and returns when they are on their way. The record
+    /// that names the chunk does not go before they are there; what is short and of other threads does not wait for them.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        let connections = self.link.transport.bulk();
+        if connections == 0 || bytes.is_empty() || !self.is_empty() {
+            return self.write(bytes);
+        }
+        if bytes.len() > self.left() {
+            return Err(LinkError::TooLong { len: bytes.len(), max: self.left() });
+        }
+        self.sent = self.link.up_chunks.sent[self.index as usize].fetch_add(1, Relaxed) + 1;
+        self.len = bytes.len() as u32;
+        let piece = Piece::Bytes { offset: up::chunk(self.index), bytes };
+        self.link.transport.push_bulk(self.index % connections, piece, (up::sent(self.index), self.sent))
+    }
+
+    /// Whether its bytes are with the worker, or on their way before the record.
+    pub fn has_arrived(&self) -> bool {
+        self.link.down.word64(down::arrived(self.index)).load(Acquire) >= self.sent
+    }
+
+    /// Waits until its bytes are.
+    pub(super) fn arrive(&self) -> Result<(), LinkError> {
+        if self.sent == 0 || self.has_arrived() {
+            return Ok(());
+        }
+        self.link.flush()?;
+        self.link.wait(WaitKind::ChunkUp, Point::Bell, &|| self.has_arrived())
+    }
+
     /// The record that names this chunk is about to be published.
     pub(super) fn spend(&self) -> u32 {
         self.spent.set(true);
@@ -86,6 +121,8 @@ impl UpChunk<'_> {
 impl Drop for UpChunk<'_> {
     fn drop(&mut self) {
         if !self.spent.get() {
+            // Nothing may come to it any more when it is used again. On a broken link nothing does.
+            let _ = self.arrive();
             self.link.up_chunks.free.give(self.index);
         }
     }
@@ -176,7 +213,7 @@ impl ClientLink {
 
     /// A free up-chunk, if there is one now.
     pub fn try_chunk_up(&self) -> Result<Option<UpChunk<'_>>, LinkError> {
-        let chunk = |index| Some(UpChunk { link: self, index, len: 0, spent: false.into() });
+        let chunk = |index| Some(UpChunk { link: self, index, len: 0, sent: 0, spent: false.into() });
         let chunks = &self.up_chunks;
         if let Some(index) = chunks.free.try_take() {
             return Ok(chunk(index));

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use super::client_chunks::DownChunk;
 use super::layout::{CHUNK_BYTES, CHUNKS, down};
 use super::memory::Outside;
+use crate::control::CONNECTIONS_MAX;
 
 const NOBODY: u32 = u32::MAX;
 
@@ -19,8 +20,8 @@ const NOBODY: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Places {
     places: [Place; CHUNKS as usize],
-    /// The chunk whose place the reader is using.
-    used: AtomicU32,
+    /// The chunk whose place each reader is using. There is one for each connection.
+    used: [AtomicU32; CONNECTIONS_MAX as usize],
 }
 
 /// An address (0: none) and how many bytes are there.
@@ -33,14 +34,23 @@ struct Place {
 impl Default for Places {
     fn default() -> Self {
         let place = || Place { address: AtomicUsize::new(0), len: AtomicUsize::new(0) };
-        Self { places: std::array::from_fn(|_| place()), used: AtomicU32::new(NOBODY) }
+        Self {
+            places: std::array::from_fn(|_| place()),
+            used: [const { AtomicU32::new(NOBODY) }; CONNECTIONS_MAX as usize],
+        }
     }
 }
 
 impl Places {
     /// Lets `receive` have the place for `len` bytes that the peer sends to `offset` of its region; `None` if they belong
-    /// into the region. Only from the one thread that reads.
-    pub fn with<R>(&self, offset: u32, len: usize, receive: impl FnOnce(Outside) -> R) -> Option<R> {
+    /// into the region. Only from the one thread that is `reader` now, below [`CONNECTIONS_MAX`].
+    pub fn with<R>(
+        &self,
+        reader: usize,
+        offset: u32,
+        len: usize,
+        receive: impl FnOnce(Outside) -> R,
+    ) -> Option<R> {
         let at = offset.checked_sub(down::CHUNK_AREA)?;
         let (index, at) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as usize);
         let place = self.places.get(index as usize)?;
@@ -48,12 +58,12 @@ impl Places {
             return None;
         }
         // Said before the address is believed: either `clear` sees that it is being used, or it is not seen here.
-        self.used.store(index, SeqCst);
+        self.used[reader].store(index, SeqCst);
         let (address, room) = (place.address.load(SeqCst), place.len.load(Relaxed));
         let fits = address != 0 && at.checked_add(len).is_some_and(|end| end <= room);
         // SAFETY: `receive_into`'s caller has promised these bytes until `clear` is over, which waits for `used`.
         let result = fits.then(|| receive(unsafe { Outside::new(address + at, len) }));
-        self.used.store(NOBODY, SeqCst);
+        self.used[reader].store(NOBODY, SeqCst);
         result
     }
 
@@ -68,7 +78,7 @@ impl Places {
     pub(super) fn clear(&self, index: u32) {
         let place = &self.places[index as usize];
         if place.address.swap(0, SeqCst) != 0 {
-            while self.used.load(SeqCst) == index {
+            while self.used.iter().any(|used| used.load(SeqCst) == index) {
                 std::thread::yield_now();
             }
         }
@@ -99,7 +109,7 @@ mod tests {
         let address = bytes.as_mut_ptr().expose_provenance();
         places.set(3, address, 100);
         let start = down::chunk(3);
-        let place = |offset, len| places.with(offset, len, |outside| outside.address());
+        let place = |offset, len| places.with(0, offset, len, |outside| outside.address());
         assert_eq!(place(start, 100), Some(address));
         assert_eq!(place(start + 90, 10), Some(address + 90));
         for (offset, len) in [
@@ -123,14 +133,14 @@ mod tests {
             places.set(1, round * 16, 16);
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| {
-                    places.with(down::chunk(1), 16, |outside| {
+                    places.with(7, down::chunk(1), 16, |outside| {
                         // While it is used, nobody has taken it back.
                         std::hint::black_box(outside.address());
-                        places.used.load(SeqCst)
+                        places.used[7].load(SeqCst)
                     })
                 });
                 places.clear(1);
-                assert_ne!(places.used.load(SeqCst), 1, "still in use after it was taken back");
+                assert_ne!(places.used[7].load(SeqCst), 1, "still in use after it was taken back");
                 assert!(matches!(reader.join().unwrap(), None | Some(1)));
             });
         }

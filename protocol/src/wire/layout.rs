@@ -18,6 +18,9 @@ pub const SLOT_BYTES: u32 = 64;
 pub const SLOT_PAYLOAD: u32 = SLOT_BYTES - 16;
 /// Bit of a slot's length word: the reply's bytes are in the down-chunk that the record named.
 pub const REPLY_IN_CHUNK: u32 = 1 << 31;
+/// Bit of a slot's length word beside [`REPLY_IN_CHUNK`]: the bytes come over another connection. They are there when the
+/// chunk's word of [`down::delivered`] has the value of `done`.
+pub const REPLY_BY_BULK: u32 = 1 << 30;
 
 /// Staging chunks in each direction.
 pub const CHUNKS: u32 = 16;
@@ -53,6 +56,9 @@ pub mod up {
     /// u32 a slot: not zero while a client thread sleeps on that slot's `done` word.
     pub const SLOT_SLEEP: u32 = 4096;
     const SLOT_SLEEP_END: u32 = SLOT_SLEEP + 4 * SLOTS;
+    /// u64 an up-chunk: how often bytes that fill it have come over another connection than the first. It comes after them.
+    pub const SENT: u32 = SLOT_SLEEP_END.next_multiple_of(LINE);
+    const SENT_END: u32 = SENT + 8 * CHUNKS;
     /// The command ring.
     pub const RING: u32 = GRAIN;
     /// The staging chunks for bytes that go to the device.
@@ -60,7 +66,7 @@ pub mod up {
     /// The region's length.
     pub const BYTES: u32 = CHUNK_AREA + CHUNKS * CHUNK_BYTES;
 
-    const _: () = assert!(CALLBACKS_TAKEN + LINE <= SLOT_SLEEP && SLOT_SLEEP_END <= RING);
+    const _: () = assert!(CALLBACKS_TAKEN + LINE <= SLOT_SLEEP && SENT_END <= RING);
     const _: () = assert!(RING_BYTES.is_power_of_two() && RECORD_BYTES_MAX <= RING_BYTES / 8);
     const _: () = assert!(
         RING.is_multiple_of(GRAIN) && CHUNK_AREA.is_multiple_of(GRAIN) && BYTES.is_multiple_of(GRAIN)
@@ -76,6 +82,12 @@ pub mod up {
     pub const fn chunk(index: u32) -> u32 {
         assert!(index < CHUNKS);
         CHUNK_AREA + CHUNK_BYTES * index
+    }
+
+    /// Offset of a chunk's word of [`SENT`]. `index` must be below [`CHUNKS`].
+    pub const fn sent(index: u32) -> u32 {
+        assert!(index < CHUNKS);
+        SENT + 8 * index
     }
 }
 
@@ -109,6 +121,11 @@ pub mod down {
     /// u64 an entry: the callback queue.
     pub const CALLBACK_QUEUE: u32 = 8192;
     const CALLBACK_QUEUE_END: u32 = CALLBACK_QUEUE + 8 * CALLBACKS;
+    /// u64 an up-chunk: what the worker has seen of [`super::up::SENT`], and so of the bytes before it.
+    pub const ARRIVED: u32 = CALLBACK_QUEUE_END;
+    /// u64 a down-chunk: `done` of the newest answer whose bytes have come over another connection. It comes after them.
+    pub const DELIVERED: u32 = ARRIVED + 8 * CHUNKS;
+    const DELIVERED_END: u32 = DELIVERED + 8 * CHUNKS;
     /// The reply slots.
     pub const SLOT_AREA: u32 = GRAIN;
     /// The completion board.
@@ -121,7 +138,7 @@ pub mod down {
     pub const BYTES: u32 = LANDING_AREA + CHUNK_BYTES;
 
     const _: () = assert!(CALLBACKS_QUEUED + LINE <= RELEASES && LANDING + LINE <= CALLBACK_QUEUE);
-    const _: () = assert!(CALLBACK_QUEUE_END <= SLOT_AREA && CALLBACKS.is_power_of_two());
+    const _: () = assert!(DELIVERED_END <= SLOT_AREA && CALLBACKS.is_power_of_two());
     const _: () = assert!(
         SLOT_AREA.is_multiple_of(LINE) && SLOT_BYTES.is_multiple_of(LINE) && BOARD.is_multiple_of(LINE)
     );
@@ -143,6 +160,18 @@ pub mod down {
     pub const fn release(index: u32) -> u32 {
         assert!(index < CHUNKS);
         RELEASES + 8 * index
+    }
+
+    /// Offset of an up-chunk's word of [`ARRIVED`]. `index` must be below [`CHUNKS`].
+    pub const fn arrived(index: u32) -> u32 {
+        assert!(index < CHUNKS);
+        ARRIVED + 8 * index
+    }
+
+    /// Offset of a down-chunk's word of [`DELIVERED`]. `index` must be below [`CHUNKS`].
+    pub const fn delivered(index: u32) -> u32 {
+        assert!(index < CHUNKS);
+        DELIVERED + 8 * index
     }
 
     /// Offset of the callback queue's entry number `count`.

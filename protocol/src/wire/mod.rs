@@ -30,6 +30,7 @@ pub mod sleep;
 pub mod state;
 pub mod threads;
 pub mod worker;
+mod worker_bulk;
 
 pub use client::{CallHead, ClientLink};
 pub use client_calls::{PendingCall, Reply};

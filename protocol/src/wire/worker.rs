@@ -12,15 +12,19 @@ use super::atomics::Real;
 use super::board::raise;
 use super::consumer::Consumer;
 use super::layout::{
-    BOARD_WORDS, CALLBACKS, CHUNK_BYTES, CHUNKS, Head, REPLY_IN_CHUNK, SLOT_PAYLOAD, SLOTS, down, up,
+    BOARD_WORDS, CALLBACKS, CHUNK_BYTES, CHUNKS, Head, REPLY_BY_BULK, REPLY_IN_CHUNK, SLOT_PAYLOAD, SLOTS,
+    down, up,
 };
 use super::memory::Region;
 use super::state::{LinkError, LinkState};
+use super::worker_bulk::{self, Answer, Sender};
 use crate::transport::arena::ArenaFile;
 use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 
 /// How much may be consumed before the client is told, where telling costs something.
 const REPORT_BYTES: u64 = 64 * 1024;
+/// Answers with fewer bytes go over the first connection in any case.
+const BULK_MIN: usize = 64 * 1024;
 /// How long the receiver lets posts come together where it sees each at once. About 40 ns each.
 const PAUSES: u32 = 4;
 
@@ -31,16 +35,25 @@ pub struct WorkerLink;
 impl WorkerLink {
     /// Over shared memory, which is made here and passed through `data_socket`.
     pub fn shm(data_socket: UnixStream) -> Result<(Receiver, Arc<Replier>), LinkError> {
-        Ok(Self::over(shm::worker(data_socket)?))
+        Self::over(shm::worker(data_socket)?)
     }
 
     /// Over a connected TCP socket.
     pub fn tcp(data_socket: TcpStream) -> Result<(Receiver, Arc<Replier>), LinkError> {
-        Ok(Self::over(tcp::end(Side::Worker, data_socket)?))
+        Self::tcp_with(data_socket, Vec::new())
     }
 
-    fn over(end: End) -> (Receiver, Arc<Replier>) {
+    /// Over a connected TCP socket, and others for long bytes, as the client has them.
+    pub fn tcp_with(
+        data_socket: TcpStream,
+        bulk: Vec<TcpStream>,
+    ) -> Result<(Receiver, Arc<Replier>), LinkError> {
+        Self::over(tcp::end(Side::Worker, data_socket, bulk)?)
+    }
+
+    fn over(end: End) -> Result<(Receiver, Arc<Replier>), LinkError> {
         let End { transport, incoming, outgoing, arena } = end;
+        let bulk = worker_bulk::start(&transport, &incoming)?;
         let replier = Arc::new(Replier {
             mapped: transport.mapped(),
             state: transport.state().clone(),
@@ -53,9 +66,12 @@ impl WorkerLink {
             callbacks_queued: Mutex::new(0),
             raising: Mutex::new(()),
             landing: Mutex::new(()),
+            bulk,
             arena,
         });
-        (Receiver { consumer: Consumer::new(incoming), posted: false, replier: replier.clone() }, replier)
+        let receiver =
+            Receiver { consumer: Consumer::new(incoming), posted: false, replier: replier.clone() };
+        Ok((receiver, replier))
     }
 }
 
@@ -166,6 +182,8 @@ pub struct Replier {
     raising: Mutex<()>,
     /// Held while bytes are sent to a landing: the window is for one at a time.
     landing: Mutex<()>,
+    /// The threads that send long bytes over connections of their own.
+    bulk: Vec<Sender>,
     arena: Option<ArenaFile>,
 }
 
@@ -218,6 +236,12 @@ impl Replier {
         fill: impl FnOnce(*mut u8, usize),
     ) -> Result<(), LinkError> {
         fill(self.chunk_down_ptr(chunk, len)?, len);
+        if len >= BULK_MIN && !self.bulk.is_empty() {
+            let length = len as u32 | REPLY_IN_CHUNK | REPLY_BY_BULK;
+            self.answer(slot, position, result, length, &[], None)?;
+            let answer = Answer { chunk, len: len as u32, done: position + 1 };
+            return self.bulk[chunk as usize % self.bulk.len()].send(answer);
+        }
         self.answer(
             slot,
             position,
@@ -445,6 +469,13 @@ impl Replier {
             self.transport.ring(Point::Bell);
         }
         Ok(())
+    }
+}
+
+impl Drop for Replier {
+    fn drop(&mut self) {
+        // The threads of further connections have the transport as well, and wait for what comes.
+        self.transport.break_with(LinkError::GivenUp("the session has ended".into()));
     }
 }
 

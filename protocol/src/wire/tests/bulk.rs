@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[test]
 fn large_answers_come_through_a_down_chunk() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         for len in [0, 1, 47, 48, 49, 1000, 16 * 1024, 16 * 1024 + 1, 100_000, CHUNK_BYTES as usize] {
@@ -27,7 +27,7 @@ fn large_answers_come_through_a_down_chunk() {
 
 #[test]
 fn chunks_to_the_device_are_used_up_and_come_back() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         std::thread::scope(|scope| {
@@ -38,7 +38,10 @@ fn chunks_to_the_device_are_used_up_and_come_back() {
                     for number in 0..40u64 {
                         let bytes = pattern(number, (number as usize * 13_001) % CHUNK_BYTES as usize);
                         let mut chunk = link.chunk_up().unwrap();
-                        bytes.chunks(100_000).for_each(|part| chunk.write(part).unwrap());
+                        match number % 2 {
+                            0 => bytes.chunks(100_000).for_each(|part| chunk.write(part).unwrap()),
+                            _ => chunk.send(&bytes).unwrap(),
+                        }
                         sum = sum.wrapping_add(checksum(&bytes));
                         let request = head(SUM_POST, lane).with_up(chunk);
                         link.post(request, 8, |to| to.word(bytes.len() as u64)).unwrap();
@@ -54,7 +57,7 @@ fn chunks_to_the_device_are_used_up_and_come_back() {
 
 #[test]
 fn no_chunk_is_lent_twice() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         let mut unused: Vec<_> = (0..CHUNKS).map(|_| link.chunk_up().unwrap()).collect();
         assert!(link.try_chunk_up().unwrap().is_none());
@@ -89,7 +92,7 @@ fn no_chunk_is_lent_twice() {
 /// blocked this would never end.
 #[test]
 fn bulk_in_both_directions_at_once_does_not_lock_up() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         for _ in 0..4 {
@@ -99,7 +102,7 @@ fn bulk_in_both_directions_at_once_does_not_lock_up() {
                 let request = head(BIG, 0).with_down(link.chunk_down().unwrap());
                 back.push(link.begin_call(request, 8, |to| to.word(u64::from(CHUNK_BYTES))).unwrap());
                 let mut chunk = link.chunk_up().unwrap();
-                chunk.write(&full).unwrap();
+                chunk.send(&full).unwrap();
                 link.post(head(SUM_POST, 1).with_up(chunk), 8, |to| to.word(u64::from(CHUNK_BYTES))).unwrap();
             }
             for call in back {
@@ -117,7 +120,7 @@ fn bulk_in_both_directions_at_once_does_not_lock_up() {
 /// Small calls of some threads beside bulk of others: no frame is torn, no word comes before its bytes.
 #[test]
 fn bulk_of_one_thread_does_not_tear_anothers_records() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         std::thread::scope(|scope| {
@@ -127,7 +130,7 @@ fn bulk_of_one_thread_does_not_tear_anothers_records() {
                     for number in 0..30u64 {
                         let bytes = pattern(number, CHUNK_BYTES as usize - lane as usize);
                         let mut chunk = link.chunk_up().unwrap();
-                        chunk.write(&bytes).unwrap();
+                        chunk.send(&bytes).unwrap();
                         let request = head(SUM, lane).with_up(chunk);
                         let sum =
                             link.call(request, 8, |to| to.word(bytes.len() as u64), |_, body| body.word());
@@ -158,7 +161,7 @@ fn bulk_of_one_thread_does_not_tear_anothers_records() {
 #[test]
 #[allow(unsafe_code)]
 fn bytes_come_to_their_place_from_several_calls_of_several_threads() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         std::thread::scope(|scope| {
@@ -189,4 +192,75 @@ fn bytes_come_to_their_place_from_several_calls_of_several_threads() {
         drop(link);
         worker.join().unwrap();
     }
+}
+
+/// A chunk's bytes come by another way than its record, and the record never before them; a chunk that is given back unused
+/// is not used again while bytes for it are on their way.
+#[test]
+fn a_record_never_overtakes_the_bytes_of_its_chunk() {
+    let (link, receiver, replier) = pair(Over::TcpBeside);
+    let worker = serve(receiver, replier);
+    for number in 0..200u64 {
+        let bytes = pattern(number, CHUNK_BYTES as usize - number as usize);
+        let mut chunk = link.chunk_up().unwrap();
+        chunk.send(&bytes).unwrap();
+        if number % 7 == 3 {
+            continue;
+        }
+        let sum = link.call(
+            head(SUM, 0).with_up(chunk),
+            8,
+            |to| to.word(bytes.len() as u64),
+            |_, body| body.word(),
+        );
+        assert_eq!(sum.unwrap(), Ok(checksum(&bytes)));
+    }
+    drop(link);
+    worker.join().unwrap();
+}
+
+/// The point of it: a peer that takes no long bytes at all holds up none of the short ones.
+#[test]
+fn short_calls_do_not_stand_behind_long_bytes() {
+    let (theirs, ours) = tcp_pair();
+    let (their_bulk, our_bulk) = tcp_pair();
+    let (receiver, replier) = WorkerLink::tcp(theirs).unwrap();
+    let link = ClientLink::tcp_with(ours, vec![our_bulk]).unwrap();
+    let worker = serve(receiver, replier);
+    std::thread::scope(|scope| {
+        let stuck = scope.spawn(|| -> Result<(), LinkError> {
+            // Nobody reads at the other end, so this one never gets on.
+            let mut held = Vec::new();
+            while let Some(mut chunk) = link.try_chunk_up()? {
+                chunk.send(&vec![7; CHUNK_BYTES as usize])?;
+                held.push(chunk);
+            }
+            let first = head(SUM_POST, 1).with_up(held.remove(0));
+            link.post(first, 8, |to| to.word(1)).map(drop)
+        });
+        for number in 0..500u64 {
+            let same = link.call(head(ECHO, 2), 8, |to| to.word(number), |_, body| body.word());
+            assert_eq!(same, Ok(Ok(number)));
+        }
+        assert!(!stuck.is_finished());
+        // The end of one connection is the end of the link.
+        drop(their_bulk);
+        link.break_with(LinkError::Closed);
+        assert!(stuck.join().unwrap().is_err());
+    });
+    drop(link);
+    worker.join().unwrap();
+}
+
+/// The end of a connection for long bytes is the end of the link, on both sides.
+#[test]
+fn a_lost_connection_for_long_bytes_is_noticed() {
+    let (link, receiver, replier) = pair(Over::TcpBeside);
+    let worker = serve(receiver, replier);
+    link.transport
+        .push_bulk(0, crate::transport::Piece::Bytes { offset: u32::MAX - 8, bytes: &[1; 8] }, (0, 0))
+        .unwrap();
+    let (error, _) = worker.join().unwrap();
+    assert!(matches!(&error, LinkError::Protocol(what) if what.contains("outside")), "{error}");
+    soon(|| link.call(head(ECHO, 0), 0, |_| (), |_, _| ()).is_err());
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::wire::layout::{CALLBACKS, CHUNK_BYTES, Head, REPLY_IN_CHUNK, down, up};
+use crate::wire::layout::{CALLBACKS, CHUNK_BYTES, Head, REPLY_BY_BULK, REPLY_IN_CHUNK, down, up};
 use proptest::prelude::*;
 
 /// A link over TCP whose worker is played by the test: it sees raw bytes and sends raw frames.
@@ -79,8 +79,19 @@ fn an_answer_longer_than_a_chunk_ends_the_link() {
 }
 
 #[test]
+fn an_answer_by_a_connection_that_is_not_there_ends_the_link() {
+    let (link, mut worker) = client_and_raw_worker();
+    let request = head(BIG, 0).with_down(link.chunk_down().unwrap());
+    let lie =
+        frame(down::slot(0) + 8, &[0, 8 | REPLY_IN_CHUNK | REPLY_BY_BULK].map(u32::to_le_bytes).concat());
+    worker.write_all(&[lie, word(down::slot(0), 1)].concat()).unwrap();
+    let result = link.begin_call(request, 8, |to| to.word(0)).unwrap().wait();
+    assert!(is_protocol(&result.map(|_| ()).unwrap_err()));
+}
+
+#[test]
 fn the_workers_sticky_status_reaches_every_caller() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         std::thread::scope(|scope| {
             let calls: Vec<_> = (0..4)
@@ -243,7 +254,7 @@ proptest! {
 
 #[test]
 fn whoever_waits_is_woken_when_the_worker_goes() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (0..3)
@@ -273,7 +284,7 @@ fn whoever_waits_is_woken_when_the_worker_goes() {
 
 #[test]
 fn a_client_that_polls_the_board_notices_that_the_worker_went() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         drop((receiver, replier));
         let start = Instant::now();
@@ -286,7 +297,7 @@ fn a_client_that_polls_the_board_notices_that_the_worker_went() {
 
 #[test]
 fn a_sleeping_worker_is_woken_when_the_client_goes() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         let sleeping = std::thread::spawn(move || receiver.next().map(|_| ()));
         std::thread::sleep(Duration::from_millis(100));
@@ -301,7 +312,7 @@ fn a_sleeping_worker_is_woken_when_the_client_goes() {
 
 #[test]
 fn giving_a_link_up_wakes_its_own_threads_with_the_reason() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         let reason = LinkError::GivenUp("the server does not answer".into());
         std::thread::scope(|scope| {

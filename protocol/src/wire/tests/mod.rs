@@ -1,4 +1,4 @@
-//! Both ends of a link in one process, over both transports.
+//! Both ends of a link in one process, over every transport.
 
 mod bulk;
 mod hostile;
@@ -17,8 +17,10 @@ use super::{CallHead, ClientLink, LinkError, Receiver, Replier, WorkerLink};
 enum Over {
     Shm,
     Tcp,
+    /// With two connections for long bytes.
+    TcpBeside,
 }
-const BOTH: [Over; 2] = [Over::Shm, Over::Tcp];
+const ALL: [Over; 3] = [Over::Shm, Over::Tcp, Over::TcpBeside];
 
 fn pair(over: Over) -> (Arc<ClientLink>, Receiver, Arc<Replier>) {
     match over {
@@ -31,6 +33,12 @@ fn pair(over: Over) -> (Arc<ClientLink>, Receiver, Arc<Replier>) {
             let (theirs, ours) = tcp_pair();
             let (receiver, replier) = WorkerLink::tcp(theirs).unwrap();
             (ClientLink::tcp(ours).unwrap(), receiver, replier)
+        }
+        Over::TcpBeside => {
+            let (theirs, ours) = tcp_pair();
+            let (their_bulk, our_bulk) = (0..2).map(|_| tcp_pair()).unzip();
+            let (receiver, replier) = WorkerLink::tcp_with(theirs, their_bulk).unwrap();
+            (ClientLink::tcp_with(ours, our_bulk).unwrap(), receiver, replier)
         }
     }
 }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 #[test]
 fn a_million_posts_from_four_threads_arrive_in_each_threads_order() {
     const POSTS: u64 = 250_000;
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         std::thread::scope(|scope| {
@@ -35,7 +35,7 @@ fn a_million_posts_from_four_threads_arrive_in_each_threads_order() {
 
 #[test]
 fn calls_and_posts_of_many_threads_interleave() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         std::thread::scope(|scope| {
@@ -65,7 +65,7 @@ fn calls_and_posts_of_many_threads_interleave() {
 
 #[test]
 fn answers_out_of_order_find_their_calls() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         for _ in 0..50 {
@@ -83,7 +83,7 @@ fn answers_out_of_order_find_their_calls() {
 
 #[test]
 fn a_full_ring_makes_the_poster_wait_and_loses_nothing() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let posted = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -105,7 +105,7 @@ fn a_full_ring_makes_the_poster_wait_and_loses_nothing() {
 
 #[test]
 fn posts_go_out_soon_although_no_call_follows() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, _replier) = pair(over);
         for number in 0..20u64 {
             let start = Instant::now();
@@ -120,7 +120,7 @@ fn posts_go_out_soon_although_no_call_follows() {
 
 #[test]
 fn bodies_of_every_length_come_whole_with_zeroed_padding() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, _replier) = pair(over);
         for len in (0..200).chain([4000, 30_000, BODY_BYTES_MAX]) {
             let body = pattern(len as u64, len);
@@ -142,7 +142,7 @@ fn bodies_of_every_length_come_whole_with_zeroed_padding() {
 
 #[test]
 fn a_body_that_panics_or_does_not_fit_holds_nobody_back() {
-    for over in BOTH {
+    for over in ALL {
         let (link, receiver, replier) = pair(over);
         let worker = serve(receiver, replier);
         for number in 0..100 {
@@ -186,7 +186,7 @@ fn more_callers_than_slots_take_turns() {
 
 #[test]
 fn board_words_callbacks_and_output_reach_the_client() {
-    for over in BOTH {
+    for over in ALL {
         let (link, _receiver, replier) = pair(over);
         assert_eq!(link.board(17).unwrap(), 0);
         std::thread::scope(|scope| {
@@ -238,7 +238,7 @@ fn board_words_callbacks_and_output_reach_the_client() {
 #[test]
 fn callbacks_come_while_other_threads_call() {
     const CALLBACKS: u64 = 300;
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         std::thread::scope(|scope| {
             let callbacks =
@@ -270,7 +270,7 @@ fn callbacks_come_while_other_threads_call() {
 
 #[test]
 fn the_callback_queue_is_bounded_and_keeps_its_order() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         let mut pushed = 0;
         while replier.push_callback(pushed).is_ok() {
@@ -290,7 +290,7 @@ fn the_callback_queue_is_bounded_and_keeps_its_order() {
 
 #[test]
 fn a_long_wait_calls_the_hook_and_has_a_name() {
-    for over in BOTH {
+    for over in ALL {
         let (link, mut receiver, replier) = pair(over);
         let calls = Arc::new(AtomicUsize::new(0));
         let count = calls.clone();
