@@ -16,10 +16,14 @@ pub enum ToWorker {
     },
     /// The worker now belongs to this session.
     Begin(Box<SessionSpec>),
-    /// The session's data connection. The socket's descriptor comes with this message.
+    /// One of the session's data connections. The socket's descriptor comes with this message.
     Data {
         /// What runs over it.
         transport: Transport,
+        /// Which of them it is: 0 is the first one, the others carry long bytes.
+        connection: u8,
+        /// How many there will be.
+        connections: u8,
     },
     /// Is the process alive? Answered by a thread of its own, whatever the driver is doing.
     Ping {

@@ -417,6 +417,38 @@ fn the_secret_of_a_data_connection_works_once_and_only_the_right_one() {
 }
 
 #[test]
+fn a_session_over_tcp_has_as_many_connections_as_it_asks_for() {
+    let server = Server::start(|_| {});
+    for (transport, connections, more) in
+        [(TransportChoice::Tcp, 1, 0), (TransportChoice::Tcp, 8, 7), (TransportChoice::Shm, 4, 0)]
+    {
+        let config = ClientConfig { transport, tcp_connections: connections, ..server.tcp() };
+        let mut session = Session::open(&config).unwrap();
+        assert_eq!((session.path.more.len(), session.ask(b'N')), (more, more as u8));
+        let worker = session.worker_pid();
+        drop(session);
+        wait_until("the worker is gone", DEATH, || !alive(worker));
+    }
+}
+
+#[test]
+fn a_session_that_announces_more_connections_than_come_ends() {
+    let server = Server::start(|_| {});
+    let config = server.tcp();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let mut control = connect(&config, deadline).unwrap();
+    let opened = control.open(&config, &request(&config), deadline).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(&preamble()).unwrap();
+    let attach = Attach { secret: opened.secret, transport: Transport::Tcp, connection: 0, connections: 2 };
+    stream.write_all(&encode(&ClientMessage::Attach(attach)).unwrap()).unwrap();
+    read_greeting(&mut stream);
+    assert_eq!(read_message(&mut stream), ServerMessage::Attached);
+    let event = wait_event(&mut control, Duration::from_secs(13)).unwrap();
+    assert!(matches!(&event, Event::Closed { reason } if reason.contains("no data connection")), "{event:?}");
+}
+
+#[test]
 fn shared_memory_over_tcp_is_refused() {
     let server = Server::start(|_| {});
     let config = server.tcp();
@@ -425,7 +457,12 @@ fn shared_memory_over_tcp_is_refused() {
     let opened = control.open(&config, &request(&config), deadline()).unwrap();
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(&preamble()).unwrap();
-    let attach = ClientMessage::Attach(Attach { secret: opened.secret, transport: Transport::Shm });
+    let attach = ClientMessage::Attach(Attach {
+        secret: opened.secret,
+        transport: Transport::Shm,
+        connection: 0,
+        connections: 1,
+    });
     stream.write_all(&encode(&attach).unwrap()).unwrap();
     read_greeting(&mut stream);
     let answer = read_message(&mut stream);
@@ -442,7 +479,12 @@ fn a_secret_that_was_used_in_vain_ends_the_session_with_the_reason() {
     let opened = control.open(&config, &request(&config), deadline()).unwrap();
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(&preamble()).unwrap();
-    let attach = ClientMessage::Attach(Attach { secret: opened.secret, transport: Transport::Shm });
+    let attach = ClientMessage::Attach(Attach {
+        secret: opened.secret,
+        transport: Transport::Shm,
+        connection: 0,
+        connections: 1,
+    });
     stream.write_all(&encode(&attach).unwrap()).unwrap();
     read_greeting(&mut stream);
     assert!(matches!(read_message(&mut stream), ServerMessage::Refused { .. }));

@@ -6,6 +6,7 @@
 //! | | `GPUPOOL_TOKEN` | the token itself | |
 //! | `token_file` | `GPUPOOL_TOKEN_FILE` | a file that holds the token and that not everybody can read | no token |
 //! | `transport` | `GPUPOOL_TRANSPORT` | `auto`, `shm` or `tcp` | `auto` |
+//! | `tcp_connections` | `GPUPOOL_TCP_CONNECTIONS` | data connections of a session over TCP, 1 to 8; all but the first carry large copies | 1 |
 //! | `log` | `GPUPOOL_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace`, to stderr; `LEVEL:/path` appends to a file | `off` |
 //! | `connect_timeout_ms` | `GPUPOOL_CONNECT_TIMEOUT_MS` | time for the whole set-up of a session | 3000 |
 //! | `disable` | `GPUPOOL_DISABLE` | optimisations to switch off, by name (a list in the file, commas in the variable) | none |
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::control::{Class, Needs, ServerAddress, Token};
+use crate::control::{CONNECTIONS_MAX, Class, Needs, ServerAddress, Token};
 
 /// The file that is read where `GPUPOOL_CONFIG` names no other.
 pub const DEFAULT_FILE: &str = "/etc/gpupool/client.toml";
@@ -44,6 +45,8 @@ pub struct ClientConfig {
     pub token: Option<Token>,
     /// Which transport to use.
     pub transport: TransportChoice,
+    /// Data connections of a session over TCP.
+    pub tcp_connections: u8,
     /// What to log, and where.
     pub log: Log,
     /// Time for the whole set-up of a session.
@@ -129,6 +132,7 @@ impl Default for ClientConfig {
             server: None,
             token: None,
             transport: TransportChoice::Auto,
+            tcp_connections: 1,
             log: Log::default(),
             connect_timeout: Duration::from_millis(3000),
             disable: Vec::new(),
@@ -142,11 +146,14 @@ impl Default for ClientConfig {
 type Set = fn(&mut ClientConfig, &str) -> Result<(), String>;
 
 /// Every key with its variable and its reader. `token` has no key in the file, since that file is for everybody.
-const KEYS: [(&str, &str, Set); 15] = [
+const KEYS: [(&str, &str, Set); 16] = [
     ("server", "GPUPOOL_SERVER", |c, v| put(&mut c.server, v.parse().map(Some).map_err(text))),
     ("token_file", "GPUPOOL_TOKEN_FILE", |c, v| put(&mut c.token, token_from(Path::new(v)).map(Some))),
     ("", "GPUPOOL_TOKEN", |c, v| put(&mut c.token, one_word(v).map(|word| Some(Token::new(word))))),
     ("transport", "GPUPOOL_TRANSPORT", |c, v| put(&mut c.transport, transport(v))),
+    ("tcp_connections", "GPUPOOL_TCP_CONNECTIONS", |c, v| {
+        put(&mut c.tcp_connections, number(v, 1, CONNECTIONS_MAX.into()).map(|n| n as u8))
+    }),
     ("log", "GPUPOOL_LOG", |c, v| put(&mut c.log, log(v))),
     ("connect_timeout_ms", "GPUPOOL_CONNECT_TIMEOUT_MS", |c, v| {
         put(&mut c.connect_timeout, number(v, 1, 600_000).map(|ms| Duration::from_millis(ms.into())))

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`ClientMessage::Probe`] | [`ServerMessage::ProbeReply`] | closed |
 //! | [`ClientMessage::Open`] | [`ServerMessage::Opened`] or [`ServerMessage::Refused`] | lives as long as the session; `Ping`, `Pong`, `Revoke`, `Revoked`, `Unused`, `Closed` |
-//! | [`ClientMessage::Attach`] (a second connection) | [`ServerMessage::Attached`] or `Refused` | the socket belongs to the worker |
+//! | [`ClientMessage::Attach`] (further connections) | [`ServerMessage::Attached`] or `Refused` | the socket belongs to the worker |
 //!
 //! This code runs inside other people's programs: it starts no thread, writes nothing to standard streams, raises no
 //! `SIGPIPE` and never panics on what a peer sends. Everything that waits takes one deadline for the whole step.
@@ -33,8 +33,8 @@ pub use framing::{
 };
 pub use link::{DataSocket, let_tcp_peer_stall, watch_tcp_peer};
 pub use message::{
-    Attach, Class, ClientInfo, ClientMessage, CuResult, DeviceInfo, Heartbeat, Hello, Needs, Open, Opened,
-    ProbeReply, ServerMessage, Snapshot, Transport,
+    Attach, CONNECTIONS_MAX, Class, ClientInfo, ClientMessage, CuResult, DeviceInfo, Heartbeat, Hello, Needs,
+    Open, Opened, ProbeReply, ServerMessage, Snapshot, Transport,
 };
 pub use probe::{ProbeCache, driver_version, driver_version_via};
 pub use secret::{Secret, Token, host_key};

@@ -41,9 +41,13 @@ fn client_message() -> impl Strategy<Value = ClientMessage> {
         open().prop_map(|open| ClientMessage::Open(Box::new(open))),
         any::<[u8; 32]>().prop_map(|s| ClientMessage::Attach(Attach {
             secret: Secret::new(s),
-            transport: Transport::Tcp
+            transport: Transport::Tcp,
+            connection: s[0],
+            connections: s[1],
         })),
         any::<u64>().prop_map(|n| ClientMessage::Ping { n }),
+        any::<u32>().prop_map(|device| ClientMessage::Revoked { device }),
+        any::<u32>().prop_map(|device| ClientMessage::Unused { device }),
     ]
 }
 

@@ -83,7 +83,7 @@ async fn first_message(shared: &Shared, stream: &Stream) -> io::Result<ClientMes
 
 /// Checks the secret and hands the socket to the session's worker.
 async fn data_connection(shared: &Shared, stream: Stream, peer: &Peer, attach: Attach) {
-    let ticket = match shared.registry.claim(&attach.secret, attach.transport, Instant::now()) {
+    let ticket = match shared.registry.claim(&attach, Instant::now()) {
         Ok(_) if attach.transport == Transport::Shm && matches!(peer, Peer::Tcp { .. }) => {
             Err("shared memory needs a data connection over the Unix socket".into())
         }
@@ -101,7 +101,10 @@ async fn data_connection(shared: &Shared, stream: Stream, peer: &Peer, attach: A
         return;
     }
     match stream.into_data_fd() {
-        Ok(fd) => drop(ticket.hand_over(DataConnection { fd, transport: attach.transport })),
+        Ok(fd) => {
+            let Attach { transport, connection, connections, .. } = attach;
+            ticket.hand_over(DataConnection { fd, transport, connection, connections });
+        }
         Err(error) => tracing::warn!("a data connection cannot be handed over: {error}"),
     }
 }

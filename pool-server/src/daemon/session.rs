@@ -16,7 +16,7 @@ use super::auth::Peer;
 use super::connection::{NO_DEVICE, NOT_READY, refuse};
 use super::process::Worker;
 use super::reclaim::Membership;
-use super::registry::{Place, SECRET_LIFE};
+use super::registry::{DataConnection, Place, SECRET_LIFE};
 use super::stream::{Incoming, Outgoing, Stream};
 use crate::tie::{FromWorker, SessionSpec, ToWorker};
 
@@ -200,7 +200,8 @@ async fn run(
 ) -> End {
     let mut shutdown = shared.shutdown.subscribe();
     let mut shortage = Shortage::default();
-    let mut attached = false;
+    // Data connections that are still to come; how many is said by the first.
+    let mut missing = None;
     let attach_limit = tokio::time::sleep(SECRET_LIFE);
     tokio::pin!(attach_limit);
     loop {
@@ -223,24 +224,24 @@ async fn run(
                 Ok(Some(FromWorker::Ready { .. })) => return End::broken("the worker reported twice"),
                 Ok(None) | Err(_) => {
                     let ended = worker.end_by_itself().await;
-                    return if ended.well && attached { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
+                    return if ended.well && missing == Some(0) { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
                 }
             },
             n = shortage.end() => drop(worker.send(&ToWorker::Reclaimed { n })),
             Some(device) = memory.asked.recv() => if !to_client.send(&ServerMessage::Revoke { device }) {
                 memory.not_asked(device);
             },
-            arrival = &mut place.arrival, if !attached => {
-                let Ok(data) = arrival else {
+            arrival = place.arrivals.recv(), if missing != Some(0) => {
+                let Some(DataConnection { fd, transport, connection, connections }) = arrival else {
                     return End::broken("the secret of the data connection was used, and no connection came of it");
                 };
-                attached = true;
-                tracing::info!(transport = %data.transport, "data connection");
-                if !worker.send_with_fd(&ToWorker::Data { transport: data.transport }, data.fd) {
+                missing = Some(missing.unwrap_or(connections) - 1);
+                tracing::info!(%transport, connection, connections, "data connection");
+                if !worker.send_with_fd(&ToWorker::Data { transport, connection, connections }, fd) {
                     return End::broken("the worker does not take the data connection");
                 }
             }
-            () = &mut attach_limit, if !attached => {
+            () = &mut attach_limit, if missing != Some(0) => {
                 return End::Broken(format!("no data connection came within {} s", SECRET_LIFE.as_secs()));
             }
             // The borrow of the flag must not live on.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use gpupool_protocol::control::{DataSocket, Snapshot};
+use gpupool_protocol::control::Snapshot;
 
 use super::driver::{self, Driver};
-use super::{Work, WorkerSetup, session};
+use super::{Data, Work, WorkerSetup, session};
 
 /// Work with a CUDA driver.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ impl Work for Cuda {
         driver::inventory(driver)
     }
 
-    fn run(setup: WorkerSetup<Driver>, data: DataSocket) -> anyhow::Result<()> {
+    fn run(setup: WorkerSetup<Driver>, data: Data) -> anyhow::Result<()> {
         session::run(setup, data)
     }
 }

@@ -54,7 +54,16 @@ pub trait Work {
     fn inventory(driver: &Self::Driver) -> anyhow::Result<Snapshot>;
 
     /// Runs the session until the client is gone or the session is broken. The process ends afterwards.
-    fn run(setup: WorkerSetup<Self::Driver>, data: DataSocket) -> anyhow::Result<()>;
+    fn run(setup: WorkerSetup<Self::Driver>, data: Data) -> anyhow::Result<()>;
+}
+
+/// A session's data connections.
+#[derive(Debug)]
+pub struct Data {
+    /// The first one.
+    pub first: DataSocket,
+    /// The others, which carry long bytes only.
+    pub more: Vec<DataSocket>,
 }
 
 /// What a session starts with.
@@ -104,15 +113,33 @@ fn serve<W: Work>(tie: &Arc<tie::Tie>, orders: &tie::Orders) -> anyhow::Result<(
     };
     let span = tracing::info_span!("session", id = session.session);
     let _entered = span.enter();
-    match orders.next()? {
-        Order { message: ToWorker::Data { transport }, fd: Some(fd) } => {
-            let data = DataSocket::from_fd(fd).context("the data connection cannot be used")?;
-            W::run(WorkerSetup { driver, session, transport, others: Others::new(Arc::clone(tie)) }, data)
+    let (transport, data) = connections(orders)?;
+    W::run(WorkerSetup { driver, session, transport, others: Others::new(Arc::clone(tie)) }, data)
+}
+
+/// Waits for the data connections, which come in any order.
+fn connections(orders: &tie::Orders) -> anyhow::Result<(Transport, Data)> {
+    let mut come: Vec<(u8, DataSocket)> = Vec::new();
+    loop {
+        match orders.next()? {
+            Order { message: ToWorker::Data { transport, connection, connections }, fd: Some(fd) } => {
+                come.push((
+                    connection,
+                    DataSocket::from_fd(fd).context("the data connection cannot be used")?,
+                ));
+                if come.len() < usize::from(connections) {
+                    continue;
+                }
+                come.sort_by_key(|(number, _)| *number);
+                let mut all = come.into_iter().map(|(_, socket)| socket);
+                let first = all.next().context("no data connection")?;
+                return Ok((transport, Data { first, more: all.collect() }));
+            }
+            Order { message: ToWorker::Data { .. }, fd: None } => {
+                bail!("a data connection came without its descriptor")
+            }
+            other => bail!("{:?} came over the tie instead of Data", other.message),
         }
-        Order { message: ToWorker::Data { .. }, fd: None } => {
-            bail!("a data connection came without its descriptor")
-        }
-        other => bail!("{:?} came over the tie instead of Data", other.message),
     }
 }
 

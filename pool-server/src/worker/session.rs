@@ -9,7 +9,6 @@ use gpupool_protocol::api;
 use gpupool_protocol::control::DataSocket;
 use gpupool_protocol::wire::{Head, LinkError, Receiver, Replier, WorkerLink};
 
-use super::WorkerSetup;
 use super::arena::HostArena;
 use super::args::Awaited;
 use super::callbacks::Callbacks;
@@ -30,6 +29,7 @@ use super::primary::Primaries;
 use super::staging::Staging;
 use super::streams::Streams;
 use super::watcher::Watcher;
+use super::{Data, WorkerSetup};
 
 /// How long the ring's thread looks whether a call has nothing to wait for, before another thread waits for it. A
 /// hand-over costs about as much.
@@ -192,14 +192,17 @@ impl Session {
 ///
 /// # Errors
 /// The session could not start, or was broken: by its client, or by the system.
-pub fn run(setup: WorkerSetup<Driver>, data: DataSocket) -> anyhow::Result<()> {
+pub fn run(setup: WorkerSetup<Driver>, data: Data) -> anyhow::Result<()> {
     let WorkerSetup { driver, session: spec, transport, others } = setup;
     if driver.hand.cuInit(0) != Code::SUCCESS {
         bail!("the driver does not start");
     }
-    let (mut receiver, link) = match data {
+    let (mut receiver, link) = match data.first {
         DataSocket::Unix(socket) => WorkerLink::shm(socket),
-        DataSocket::Tcp(socket) => WorkerLink::tcp(socket),
+        DataSocket::Tcp(socket) => {
+            let bulk = data.more.into_iter().filter_map(DataSocket::into_tcp).collect();
+            WorkerLink::tcp_with(socket, bulk)
+        }
     }
     .with_context(|| format!("the data path over {transport} does not come about"))?;
     let devices =

@@ -9,11 +9,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use gpupool_protocol::control::{FrameBuffer, MESSAGE_MAX, encode};
+use gpupool_protocol::control::{CONNECTIONS_MAX, FrameBuffer, MESSAGE_MAX, encode};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
 use super::others::Answers;
 use crate::tie::{FromWorker, ToWorker};
+
+/// The driver, the session, and its data connections.
+const ORDERS: usize = 2 + CONNECTIONS_MAX as usize;
 
 /// The sending half, for any thread.
 pub(super) struct Tie {
@@ -59,7 +62,7 @@ pub(super) fn start() -> anyhow::Result<(Arc<Tie>, Orders)> {
 
     let listener = stream.try_clone().context("cannot share the tie")?;
     let tie = Arc::new(Tie { stream: Mutex::new(stream), others: Answers::default() });
-    let (sender, queue) = sync_channel(4);
+    let (sender, queue) = sync_channel(ORDERS);
     let answer = Arc::clone(&tie);
     std::thread::Builder::new()
         .name("tie".into())
@@ -92,7 +95,7 @@ fn listen(stream: &UnixStream, answer: &Tie, orders: &SyncSender<Order>) -> anyh
                         ToWorker::Data { .. } => descriptors.pop_front(),
                         _ => None,
                     };
-                    // Never waits: the daemon sends three orders in a worker's life and the queue holds four.
+                    // Never waits: the queue holds all that the daemon sends in a worker's life.
                     if orders.try_send(Order { message, fd }).is_err() {
                         bail!("more orders than a session has");
                     }

@@ -15,7 +15,7 @@ use gpupool_protocol::control::*;
 use pool_server::daemon::process::WorkerProgram;
 use pool_server::daemon::ready::ReadyFd;
 use pool_server::daemon::{Daemon, DaemonConfig};
-use pool_server::worker::{Work, WorkerSetup};
+use pool_server::worker::{Data, Work, WorkerSetup};
 
 const ROLE: &str = "POOL_TEST_ROLE";
 /// Marks the processes of one daemon, by its socket.
@@ -96,10 +96,11 @@ impl Work for StandIn {
         Ok(Snapshot { driver_version: 12345, devices, calls: vec![0b1000] })
     }
 
-    fn run(setup: WorkerSetup<()>, data: DataSocket) -> anyhow::Result<()> {
+    fn run(setup: WorkerSetup<()>, data: Data) -> anyhow::Result<()> {
         assert_eq!(setup.session.devices, [0]);
         assert_eq!(setup.session.client.program, "test");
-        let mut data: Box<dyn ReadWrite> = match data {
+        let more = data.more.len() as u8;
+        let mut data: Box<dyn ReadWrite> = match data.first {
             DataSocket::Unix(s) => Box::new(s),
             DataSocket::Tcp(s) => Box::new(s),
         };
@@ -115,6 +116,8 @@ impl Work for StandIn {
                     let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?;
                     data.write_all(&child.id().to_le_bytes())?;
                 }
+                // How many further connections it has.
+                b'N' => data.write_all(&[more])?,
                 // Finds no memory, and says so.
                 b'M' => {
                     setup.others.make_room(0);

@@ -15,7 +15,9 @@ use super::framing::{
     read_preamble,
 };
 use super::link::{DataSocket, Link, watch_tcp_peer};
-use super::message::{Attach, ClientMessage, Hello, Open, Opened, ProbeReply, ServerMessage, Transport};
+use super::message::{
+    Attach, CONNECTIONS_MAX, ClientMessage, Hello, Open, Opened, ProbeReply, ServerMessage, Transport,
+};
 use super::secret::host_key;
 use crate::config::{ClientConfig, TransportChoice};
 
@@ -59,6 +61,8 @@ pub enum Event {
 pub struct DataPath {
     /// The socket; the worker is at its other end.
     pub socket: DataSocket,
+    /// Further connections, for long bytes.
+    pub more: Vec<DataSocket>,
     /// What runs over it.
     pub transport: Transport,
     /// One line for the log: why this transport.
@@ -136,7 +140,7 @@ impl Control {
         Err(ConnectError::PlainToken { server: self.server.clone(), missing })
     }
 
-    /// Makes the session's data connection over the transport that the configuration asks for, or the best that works.
+    /// Makes the session's data connections over the transport that the configuration asks for, or the best that works.
     pub fn attach(
         &self,
         config: &ClientConfig,
@@ -145,15 +149,29 @@ impl Control {
     ) -> Result<DataPath, ConnectError> {
         let address = config.server.as_ref().ok_or(ConnectError::NoServer)?;
         let (link, transport, why) = self.data_link(config.transport, address, opened, deadline)?;
+        let connections =
+            if transport == Transport::Tcp { config.tcp_connections.clamp(1, CONNECTIONS_MAX) } else { 1 };
+        let attach =
+            |connection| Attach { secret: opened.secret.clone(), transport, connection, connections };
+        let socket = self.attach_link(link, attach(0), deadline)?;
+        let mut more = Vec::new();
+        for connection in 1..connections {
+            let link = self.same_daemon(address, deadline)?;
+            more.push(self.attach_link(link, attach(connection), deadline)?);
+        }
+        Ok(DataPath { socket, more, transport, why })
+    }
+
+    /// Makes a greeted connection one of the session's.
+    fn attach_link(&self, link: Link, attach: Attach, deadline: Instant) -> Result<DataSocket, ConnectError> {
         const STEP: &str = "answer to the data connection";
-        let attach = ClientMessage::Attach(Attach { secret: opened.secret.clone(), transport });
-        send(&link, &self.server, &attach, STEP, deadline)?;
+        send(&link, &self.server, &ClientMessage::Attach(attach), STEP, deadline)?;
         match receive(&link, &self.server, STEP, deadline)? {
             ServerMessage::Attached => {}
             other => return Err(unexpected(&self.server, STEP, other)),
         }
         let broken = |source| ConnectError::Broken { server: self.server.clone(), step: STEP, source };
-        Ok(DataPath { socket: link.into_data_socket().map_err(broken)?, transport, why })
+        link.into_data_socket().map_err(broken)
     }
 
     /// A greeted connection to the same daemon, on which `Attach` can be said.

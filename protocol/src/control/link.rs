@@ -35,6 +35,16 @@ impl DataSocket {
     }
 }
 
+impl DataSocket {
+    /// The socket, if it is one of a network.
+    pub fn into_tcp(self) -> Option<TcpStream> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(socket) => Some(socket),
+        }
+    }
+}
+
 impl AsFd for DataSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {

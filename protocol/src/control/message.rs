@@ -118,7 +118,15 @@ pub struct Attach {
     pub secret: Secret,
     /// What the connection will carry.
     pub transport: Transport,
+    /// Which of the session's data connections it is: 0 is the first one, the others carry long bytes only.
+    pub connection: u8,
+    /// How many data connections the session will have, all with the same secret: at most [`CONNECTIONS_MAX`], and one where
+    /// memory is shared.
+    pub connections: u8,
 }
+
+/// Data connections that a session has at most.
+pub const CONNECTIONS_MAX: u8 = 8;
 
 /// Who a client is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -188,7 +196,7 @@ impl fmt::Display for Transport {
 pub struct Opened {
     /// Names the session in logs on both sides.
     pub session: u64,
-    /// For the data connection; good once, and for ten seconds.
+    /// For the data connections; good once for each of them, and for ten seconds.
     pub secret: Secret,
     /// Transports that this session may use, best first.
     pub transports: Vec<Transport>,

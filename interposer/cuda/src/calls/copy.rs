@@ -9,9 +9,9 @@ use std::ffi::c_void;
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::image::Memory;
-use gpupool_protocol::wire::DownChunk;
 use gpupool_protocol::wire::codec::Wire;
 use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
+use gpupool_protocol::wire::{DownChunk, UpChunk};
 
 use super::landing;
 use crate::args::{Bulk, StreamArg, stream};
@@ -23,6 +23,8 @@ use crate::{host, output, send};
 
 /// Up to here bytes travel in the record itself.
 pub const INLINE_MAX: usize = 16 * 1024;
+/// From here on a copy to the device goes over connections for long bytes, if there are any: it then ends with a round trip.
+const BULK_MIN: usize = 1 << 20;
 /// Pieces from the device that one call has under way.
 const READS: usize = 4;
 
@@ -118,12 +120,47 @@ fn to_device(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamAr
     if len <= INLINE_MAX {
         return send::copy_in(cx, destination, Bulk::Inline(host::bytes(source, len)), stream);
     }
+    if len >= BULK_MIN && cx.session.link.has_bulk() {
+        return to_device_beside(cx, destination, source, len, stream);
+    }
     let link = &cx.session.link;
     for at in (0..len).step_by(CHUNK_BYTES as usize) {
         let piece = (len - at).min(CHUNK_BYTES as usize);
         let mut chunk = link.chunk_up().map_err(|e| cx.session.lost(&e))?;
         chunk.write(host::bytes(source + at as u64, piece)).map_err(|e| cx.session.lost(&e))?;
         send::copy_in(cx, destination + at as u64, Bulk::filled(chunk), stream)?;
+    }
+    Ok(())
+}
+
+/// As [`to_device`], for a long copy where long bytes have connections of their own: several chunks fill at a time, and each one's
+/// record follows when its bytes are there.
+fn to_device_beside(cx: Cx, destination: u64, source: u64, len: usize, stream: StreamArg) -> Answer {
+    let link = &cx.session.link;
+    let lost = |e| cx.session.lost(&e);
+    let mut under_way: VecDeque<(u64, UpChunk<'static>)> = VecDeque::new();
+    let post_first = |under_way: &mut VecDeque<(u64, UpChunk<'static>)>| match under_way.pop_front() {
+        Some((at, chunk)) => send::copy_in(cx, destination + at, Bulk::filled(chunk), stream),
+        None => Ok(()),
+    };
+    for at in (0..len).step_by(CHUNK_BYTES as usize) {
+        let piece = (len - at).min(CHUNK_BYTES as usize);
+        while under_way.front().is_some_and(|(_, chunk)| chunk.has_arrived()) {
+            post_first(&mut under_way)?;
+        }
+        // A thread that holds chunks must not wait for another one.
+        let mut chunk = loop {
+            match link.try_chunk_up().map_err(lost)? {
+                Some(chunk) => break chunk,
+                None if under_way.is_empty() => break link.chunk_up().map_err(lost)?,
+                None => post_first(&mut under_way)?,
+            }
+        };
+        chunk.send(host::bytes(source + at as u64, piece)).map_err(lost)?;
+        under_way.push_back((at as u64, chunk));
+    }
+    while !under_way.is_empty() {
+        post_first(&mut under_way)?;
     }
     Ok(())
 }

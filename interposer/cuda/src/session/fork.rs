@@ -7,6 +7,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
+use gpupool_protocol::control::CONNECTIONS_MAX;
+
 use super::{Phase, leave_for};
 
 const NONE: RawFd = -1;
@@ -17,12 +19,15 @@ struct Descriptor {
     file: [AtomicU64; 2],
 }
 
-static DESCRIPTORS: [Descriptor; 3] =
-    [const { Descriptor { fd: AtomicI32::new(NONE), file: [AtomicU64::new(0), AtomicU64::new(0)] } }; 3];
+/// The control connection, what wakes its thread, and the data connections.
+const COUNT: usize = 2 + CONNECTIONS_MAX as usize;
+
+static DESCRIPTORS: [Descriptor; COUNT] =
+    [const { Descriptor { fd: AtomicI32::new(NONE), file: [AtomicU64::new(0), AtomicU64::new(0)] } }; COUNT];
 
 /// Descriptors of the session, which a child closes.
-pub fn remember(descriptors: [RawFd; 3]) {
-    for (place, fd) in DESCRIPTORS.iter().zip(descriptors) {
+pub fn remember(descriptors: &[RawFd]) {
+    for (place, &fd) in DESCRIPTORS.iter().zip(descriptors) {
         let file = file(fd).unwrap_or_default();
         place.file.iter().zip(file).for_each(|(to, from)| to.store(from, Relaxed));
         place.fd.store(fd, Relaxed);
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn a_number_under_which_the_program_has_opened_another_file_is_not_ours() {
         let session = File::open("/dev/null").unwrap().into_raw_fd();
-        remember([session, NONE, NONE]);
+        remember(&[session]);
         assert!(is_ours(session));
         // What a program does that closes all descriptors and goes on.
         let other = File::open("/proc/self/exe").unwrap();

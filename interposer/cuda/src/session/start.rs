@@ -75,14 +75,18 @@ fn set_up() -> Result<(), StartError> {
     }
     let data = control.attach(&config, &opened, deadline)?;
     say!(Info, "session {} at {server}: transport {}", opened.session, data.why);
-    let data_fd = data.socket.as_raw_fd();
+    let mut descriptors = vec![control.as_raw_fd(), data.socket.as_raw_fd()];
+    descriptors.extend(data.more.iter().map(AsRawFd::as_raw_fd));
     let link = match data.socket {
         DataSocket::Unix(socket) => ClientLink::shm(socket),
-        DataSocket::Tcp(socket) => ClientLink::tcp(socket),
+        DataSocket::Tcp(socket) => {
+            ClientLink::tcp_with(socket, data.more.into_iter().filter_map(DataSocket::into_tcp).collect())
+        }
     };
     let link = link.map_err(|source| StartError::Data { server, source })?;
     let bell = watch::Bell::new()?;
-    fork::remember([control.as_raw_fd(), data_fd, bell.descriptor()]);
+    descriptors.push(bell.descriptor());
+    fork::remember(&descriptors);
     begin(config, control, opened, link, bell)
 }
 
