@@ -12,6 +12,7 @@ mod crowd;
 mod latency;
 mod measure;
 mod memory;
+mod network;
 mod programs;
 mod raw;
 mod raw_pairs;
@@ -42,6 +43,16 @@ enum Action {
     Memory(crowd::MemoryArguments),
     /// The wall time of a program natively and through the pool
     Compare(compare::Arguments),
+    /// Short calls beside long copies over TCP, and copies after a pause, by the number of connections
+    Network(network::Arguments),
+    /// Measures one session (`network` starts this)
+    #[command(hide = true)]
+    ClientNetwork {
+        /// The library to load as the driver.
+        library: PathBuf,
+        /// Seconds of each measure.
+        seconds: u16,
+    },
     /// Sets up a session when told, and says how long that took (`crowd` starts this)
     #[command(hide = true)]
     ClientInit {
@@ -132,6 +143,8 @@ fn main() -> ExitCode {
         Action::Crowd(arguments) => crowd::run(&arguments),
         Action::Memory(arguments) => crowd::memory(&arguments),
         Action::Compare(arguments) => compare::run(&arguments),
+        Action::Network(arguments) => network::run(&arguments),
+        Action::ClientNetwork { library, seconds } => network::client(&library, seconds),
         Action::ClientInit { library } => crowd::client_init(&library),
         Action::ClientWork { library, seconds } => crowd::client_work(&library, seconds),
         Action::ClientMemory { library } => crowd::client_memory(&library),

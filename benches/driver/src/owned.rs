@@ -110,7 +110,8 @@ impl Module<'_> {
             driver.check("cuModuleGetFunctionCount", count(&mut number, self.handle))?;
             let mut handles = vec![null_mut(); number as usize];
             let enumerate = driver.call::<Enumerate>("cuModuleEnumerateFunctions")?;
-            driver.check("cuModuleEnumerateFunctions", enumerate(handles.as_mut_ptr(), number, self.handle))?;
+            driver
+                .check("cuModuleEnumerateFunctions", enumerate(handles.as_mut_ptr(), number, self.handle))?;
             handles
         };
         Ok(handles.into_iter().map(|handle| OwnKernel { driver, handle, _module: self }).collect())
@@ -137,9 +138,8 @@ impl OwnKernel<'_> {
     /// Has its code made.
     pub fn load(&self) -> anyhow::Result<()> {
         // SAFETY: the type is that of cuda.h; the handle is that of a function whose module is loaded.
-        let status = unsafe {
-            self.driver.call::<unsafe extern "C" fn(Handle) -> Status>("cuFuncLoad")?(self.handle)
-        };
+        let status =
+            unsafe { self.driver.call::<unsafe extern "C" fn(Handle) -> Status>("cuFuncLoad")?(self.handle) };
         self.driver.check("cuFuncLoad", status)
     }
 
