@@ -1,7 +1,7 @@
 //! Memory sets: of bytes, halves and words, linear and in rows.
 #![forbid(unsafe_code)]
 
-use crate::allocations::Allocation;
+use crate::allocations::{Allocation, What};
 use crate::context;
 use crate::error::*;
 use crate::op::Op;
@@ -87,17 +87,30 @@ impl Fill {
     }
 }
 
-/// Sets every element to `pattern` (1, 2 or 4 bytes). In a stream; the calls that are not asynchronous by name give the
-/// default stream, and CUDA lets those return early as well.
+/// Sets every element to `pattern` (1, 2 or 4 bytes) in a stream.
 ///
 /// # Errors
 /// As [`Fill::prepare`], and the context's fatal error.
 pub fn set(rows: Rows, pattern: &[u8], stream: usize) -> Result {
+    set_in(rows, pattern, stream, |_| false)
+}
+
+/// As [`set`], for the calls that are not asynchronous by name. They too return early, unless the memory is the host's or managed:
+/// then they are "fully synchronous" (the manual's "API synchronization behavior").
+///
+/// # Errors
+/// As [`set`].
+pub fn set_for_the_host(rows: Rows, pattern: &[u8], stream: usize) -> Result {
+    set_in(rows, pattern, stream, |what| what.is_host() || what.is_managed())
+}
+
+fn set_in(rows: Rows, pattern: &[u8], stream: usize, at_once: impl FnOnce(What) -> bool) -> Result {
     let (context, stream) = context::stream(stream)?;
     context.fate.check()?;
     let fill = Fill::prepare(rows, pattern)?;
     let Some(allocation) = &fill.allocation else { return Ok(()) };
-    if allocation.synchronous.load(Ordering::Relaxed) && !stream.is_capturing() {
+    let at_once = allocation.synchronous.load(Ordering::Relaxed) || at_once(allocation.what);
+    if at_once && !stream.is_capturing() {
         return context.run_now(&stream, || fill.run());
     }
     context.submit(&stream, Work::Do(Op::Set(fill)))

@@ -14,6 +14,7 @@ use gpupool_protocol::wire::layout::{CHUNK_BYTES, SLOT_PAYLOAD};
 use gpupool_protocol::wire::{DownChunk, UpChunk};
 
 use super::landing;
+use super::stream::wait;
 use crate::args::{Bulk, StreamArg, stream};
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
@@ -267,10 +268,7 @@ pub fn settle(cx: Cx, copy: Copy, stream: StreamArg) -> Answer {
     };
     // Other threads' streams do not order themselves by this thread's own.
     if pinned || stream.wire != 0 || !cx.session.uses.posted_copies {
-        let seen = stream.posted();
-        send::stream_synchronize(cx, stream.quiet())?;
-        stream.synchronised(seen);
-        return Ok(());
+        return wait(cx, stream);
     }
     cx.session.unordered.posted(cx.context);
     Ok(())

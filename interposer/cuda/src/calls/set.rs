@@ -3,6 +3,7 @@
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::kinds::plane;
 
+use super::stream::wait;
 use crate::args::StreamArg;
 use crate::code::{Answer, INVALID_VALUE};
 use crate::cx::Cx;
@@ -28,7 +29,10 @@ fn set(cx: Cx, destination: u64, value: u32, rows: Rows) -> Answer {
     }
     cx.reaches(destination, plane(pitch, bytes, height) as u64)?;
     let stream = StreamArg::of_none(cx);
-    send::set(cx, destination, pitch as u64, element, value, width as u64, height as u64, stream)
+    send::set(cx, destination, pitch as u64, element, value, width as u64, height as u64, stream)?;
+    // "Fully synchronous" where the memory is pinned memory of the host (the manual's "API synchronization behavior"): the
+    // program may look at it as soon as the call returns.
+    if cx.session.pinned.is_shared(destination, 1) { wait(cx, stream) } else { Ok(()) }
 }
 
 pub fn cuMemsetD8_v2(cx: Cx, destination: CUdeviceptr, value: u8, n: usize) -> Answer {

@@ -97,6 +97,11 @@ pub fn cuStreamSynchronize(cx: Cx, handle: Handle) -> Answer {
     if cx.session.uses.local_sync && stream.is_synchronised() {
         return Ok(());
     }
+    wait(cx, stream)
+}
+
+/// Waits until everything posted to a stream so far is done.
+pub(super) fn wait(cx: Cx, stream: StreamArg) -> Answer {
     let seen = stream.posted();
     send::stream_synchronize(cx, stream.quiet())?;
     stream.synchronised(seen);
