@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -51,6 +52,8 @@ pub fn main<W: Work>() -> anyhow::Result<()> {
         }
         Command::Worker => {
             start_log(&std::env::var(crate::LOG_VARIABLE).unwrap_or_else(|_| "info".into()))?;
+            // Standard error becomes the client's when kernels may write there.
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
             worker::main::<W>()
         }
     }
@@ -59,7 +62,10 @@ pub fn main<W: Work>() -> anyhow::Result<()> {
 fn start_log(filter: &str) -> anyhow::Result<()> {
     let filter = log_filter(filter)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    // A descriptor of its own: a worker's standard error goes to its client later.
+    let own = std::io::stderr().as_fd().try_clone_to_owned().context("cannot use standard error")?;
+    let writer = std::sync::Arc::new(std::fs::File::from(own));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(terminal).init();
     Ok(())
 }
 

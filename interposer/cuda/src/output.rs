@@ -1,5 +1,5 @@
-//! Text that kernels print. It is fetched when a call that waited has been answered, and written to C's `stdout`, so that
-//! it keeps its place among the program's own lines.
+//! Text that kernels print. It is fetched when a call that waited has been answered, and written to C's `stdout` (what failed
+//! assertions say: `stderr`), so that it keeps its place among the program's own lines.
 
 #![allow(unsafe_code)]
 
@@ -29,22 +29,23 @@ fn fetch(cx: Cx) {
     let output = &cx.session.output;
     // A thread that comes second waits, so that its own call does not return before its text is out.
     let _writing = lock(&output.writing);
-    let mut text = Vec::new();
+    let (mut stream, mut text) = (0, Vec::new());
     while cx.session.link.output_written() > output.taken.load(Relaxed) {
         // A quiet call: its own answer must not come here again.
-        if send_take(cx, &mut text).is_err() || text.is_empty() {
+        if send_take(cx, &mut stream, &mut text).is_err() || text.is_empty() {
             return;
         }
         output.taken.fetch_add(text.len() as u64, Relaxed);
-        write(&text);
+        write(stream, &text);
     }
 }
 
-fn send_take(cx: Cx, text: &mut Vec<u8>) -> crate::code::Answer {
+fn send_take(cx: Cx, stream: &mut u32, text: &mut Vec<u8>) -> crate::code::Answer {
     use gpupool_protocol::api::numbers;
     use gpupool_protocol::wire::codec::Wire;
     let pending = cx.begin(numbers::take_output, true, 0, |_| ())?;
     pending.finish_quietly(|from| {
+        *stream = u32::get(from)?;
         *text = Vec::get(from)?;
         from.end()
     })
@@ -53,13 +54,16 @@ fn send_take(cx: Cx, text: &mut Vec<u8>) -> crate::code::Answer {
 unsafe extern "C" {
     /// C's standard output, as glibc names it.
     static stdout: *mut libc::FILE;
+    /// C's standard error.
+    static stderr: *mut libc::FILE;
 }
 
-fn write(text: &[u8]) {
-    // SAFETY: glibc's own stream and a buffer of this length. Reading the pointer does not race with anything that a
+fn write(stream: u32, text: &[u8]) {
+    // SAFETY: glibc's own streams and a buffer of this length. Reading the pointers does not race with anything that a
     // correct program does.
     unsafe {
-        libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
-        libc::fflush(stdout);
+        let file = if stream == 2 { stderr } else { stdout };
+        libc::fwrite(text.as_ptr().cast(), 1, text.len(), file);
+        libc::fflush(file);
     }
 }

@@ -264,7 +264,7 @@ fn conclude(
     match step {
         Ok(None) => {
             if Facts::of(cx.call.number()).is_slow() {
-                cx.session.output.tell(&cx.session.link)?;
+                cx.session.output.tell(&cx.session.link, false)?;
             }
             finish(cx, Ok(()), None).map(|()| None)
         }
@@ -276,6 +276,9 @@ fn conclude(
         Err(fail) => {
             if let Fail::Code(code) | Fail::Poisoned(code) = fail {
                 failed_watch(cx, body, code)?;
+            }
+            if Facts::of(cx.call.number()).is_slow() {
+                cx.session.output.tell(&cx.session.link, true)?;
             }
             finish(cx, Err(fail), fresh).map(|()| None)
         }
@@ -324,7 +327,7 @@ pub fn run_later(cx: &mut Cx, task: Task) -> Result<(), Broken> {
             Err(fail)
         }
     };
-    cx.session.output.tell(&cx.session.link)?;
+    cx.session.output.tell(&cx.session.link, result.is_err())?;
     finish(cx, result, task.fresh)
 }
 

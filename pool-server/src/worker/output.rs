@@ -1,5 +1,5 @@
-//! What kernels print. A driver writes it to the process's standard output; here that is a file in memory, from which
-//! the client fetches it.
+//! What kernels print. A driver writes it to the process's standard output, and what failed assertions say to its standard
+//! error; here both are files in memory, from which the client fetches it. The worker's own log has a descriptor of its own.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,64 +19,113 @@ const LOST: &[u8] = b"\n[gpupool: kernel output was lost here: 64 MiB waited to 
 /// The captured output.
 #[derive(Debug)]
 pub struct Output {
-    file: File,
+    out: Captured,
+    err: Captured,
+    /// The process's standard output is `out`.
+    captured: AtomicBool,
     /// An image was loaded whose kernels may print.
     expected: AtomicBool,
-    /// How much the client knows of.
+    /// How much of both the client knows of.
     told: AtomicU64,
-    /// How much it has fetched.
-    taken: Mutex<u64>,
 }
 
 impl Output {
-    /// Makes the file, without putting it anywhere.
+    /// Makes the files, without putting them anywhere.
     ///
     /// # Errors
-    /// No memory for it.
+    /// No memory for them.
     pub fn new() -> io::Result<Self> {
-        let file = rustix::fs::memfd_create("kernel-output", MemfdFlags::CLOEXEC)?;
-        // Appending, so that several writers (the driver, its C library) never overwrite each other.
-        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
         Ok(Self {
-            file: file.into(),
+            out: Captured::new()?,
+            err: Captured::new()?,
+            captured: AtomicBool::new(false),
             expected: AtomicBool::new(false),
             told: AtomicU64::new(0),
-            taken: Mutex::new(0),
         })
     }
 
-    /// Puts it in the place of the process's standard output.
+    /// Puts it in the place of the process's standard output, and of its standard error as soon as kernels may write there.
     ///
     /// # Errors
     /// What `dup2` says.
     pub fn capture(&self) -> io::Result<()> {
-        Ok(rustix::stdio::dup2_stdout(&self.file)?)
+        rustix::stdio::dup2_stdout(&self.out.file)?;
+        self.captured.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// An image is about to be loaded. Only from now on can there be output if its kernels may print.
     pub fn expect_from(&self, image: &[u8]) {
-        if may_print(image) {
+        if !self.expected.load(Ordering::Acquire) && may_print(image) {
+            if self.captured.load(Ordering::Acquire)
+                && let Err(error) = rustix::stdio::dup2_stderr(&self.err.file)
+            {
+                tracing::warn!(%error, "what failed assertions say stays in this log");
+            }
             self.expected.store(true, Ordering::Release);
         }
     }
 
     /// Tells the client if there is more than it knows of. To be called after a driver call at which printed text
-    /// appears, and before the answer.
+    /// appears, and before the answer. `failed`: the call did, as it does when an assertion has.
     ///
     /// # Errors
     /// The link is broken.
-    pub fn tell(&self, link: &Replier) -> Result<(), LinkError> {
+    pub fn tell(&self, link: &Replier, failed: bool) -> Result<(), LinkError> {
         if !self.expected.load(Ordering::Acquire) {
             return Ok(());
         }
         flush_c_streams();
-        let written = self.bounded().unwrap_or(0);
+        self.out.look();
+        if failed {
+            self.err.look();
+        }
+        let written = self.out.known() + self.err.known();
         // Another thread that tells of more at the same time is as good as this one.
         if self.told.fetch_max(written, Ordering::AcqRel) < written {
             link.output_written(written)
         } else {
             Ok(())
         }
+    }
+
+    /// Takes at most `most` bytes of what the client knows of, and the number of the descriptor that they were written to.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn take(&self, most: usize) -> io::Result<(u32, Vec<u8>)> {
+        match self.out.take(most)? {
+            text if text.is_empty() => Ok((2, self.err.take(most)?)),
+            text => Ok((1, text)),
+        }
+    }
+}
+
+/// One stream's file.
+#[derive(Debug)]
+struct Captured {
+    file: File,
+    /// How much was written, when it was looked at last.
+    known: AtomicU64,
+    /// How much the client has fetched.
+    taken: Mutex<u64>,
+}
+
+impl Captured {
+    fn new() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("kernel-output", MemfdFlags::CLOEXEC)?;
+        // Appending, so that several writers (the driver, its C library) never overwrite each other.
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        Ok(Self { file: file.into(), known: AtomicU64::new(0), taken: Mutex::new(0) })
+    }
+
+    fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Sees how much was written by now.
+    fn look(&self) {
+        self.known.fetch_max(self.bounded().unwrap_or(0), Ordering::AcqRel);
     }
 
     /// How much was written, after cutting off what is too much. What the client was told of stays.
@@ -94,13 +143,10 @@ impl Output {
         Ok(written)
     }
 
-    /// Takes at most `most` bytes.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn take(&self, most: usize) -> io::Result<Vec<u8>> {
+    /// Takes at most `most` bytes of what is known.
+    fn take(&self, most: usize) -> io::Result<Vec<u8>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.file.metadata()?.size().saturating_sub(*taken);
+        let left = self.known().saturating_sub(*taken);
         let mut text = vec![0; usize::try_from(left).unwrap_or(most).min(most)];
         self.file.read_exact_at(&mut text, *taken)?;
         let (from, length) = (*taken, text.len() as u64);
@@ -114,12 +160,11 @@ impl Output {
     }
 }
 
-/// Whether kernels of this image may print: `printf` in device code is a call of `vprintf`, which PTX text and cubins name.
-/// Other images hold compressed parts.
+/// Whether kernels of this image may print: `printf` in device code is a call of `vprintf` and a failed assertion one of
+/// `__assertfail`, which PTX text and cubins name. Other images hold compressed parts.
 fn may_print(image: &[u8]) -> bool {
-    const CALLED: &[u8] = b"vprintf";
-    let fatbin = image.starts_with(&0xBA55_ED50u32.to_le_bytes());
-    fatbin || image.windows(CALLED.len()).any(|bytes| bytes == CALLED)
+    let names = |what: &[u8]| image.windows(what.len()).any(|bytes| bytes == what);
+    image.starts_with(&0xBA55_ED50u32.to_le_bytes()) || names(b"vprintf") || names(b"__assertfail")
 }
 
 /// Drivers print through the C library, whose buffer for a file is only written when it is full.
@@ -139,6 +184,7 @@ mod tests {
         assert!(may_print(
             b".version 9.0 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);"
         ));
+        assert!(may_print(b".extern .func __assertfail (.param .b64 message);"));
         assert!(may_print(&[0x50, 0xED, 0x55, 0xBA, 1, 0]), "a fatbin's parts may be compressed");
         assert!(may_print(b"\x7fELF ... vprintf\0"));
     }
@@ -146,16 +192,25 @@ mod tests {
     #[test]
     fn text_is_taken_once_and_in_order() {
         let output = Output::new().unwrap();
-        (&output.file).write_all(b"one two").unwrap();
-        assert_eq!(output.take(3).unwrap(), b"one");
-        (&output.file).write_all(b" three").unwrap();
-        assert_eq!(output.take(100).unwrap(), b" two three");
-        assert_eq!(output.take(100).unwrap(), b"");
+        let print = |to: &Captured, text: &[u8]| {
+            (&to.file).write_all(text).unwrap();
+            to.look();
+        };
+        print(&output.out, b"one two");
+        assert_eq!(output.take(3).unwrap(), (1, b"one".to_vec()));
+        print(&output.err, b"wrong");
+        print(&output.out, b" three");
+        assert_eq!(output.take(100).unwrap(), (1, b" two three".to_vec()));
+        assert_eq!(output.take(3).unwrap(), (2, b"wro".to_vec()));
+        assert_eq!(output.take(100).unwrap(), (2, b"ng".to_vec()));
+        // What the client does not know of yet is not taken: it counts what it has.
+        (&output.err.file).write_all(b"later").unwrap();
+        assert_eq!(output.take(100).unwrap().1, b"");
     }
 
     #[test]
     fn what_nobody_fetches_is_bounded_and_what_is_lost_is_said() {
-        let output = Output::new().unwrap();
+        let output = Captured::new().unwrap();
         let print = |bytes: u64| (&output.file).write_all(&vec![b'x'; bytes as usize]).unwrap();
         print(1000);
         assert_eq!(output.bounded().unwrap(), 1000);
@@ -164,12 +219,14 @@ mod tests {
             assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64);
             assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64, "cut once");
         }
+        output.look();
         assert_eq!(output.take(1000).unwrap(), vec![b'x'; 1000]);
         let rest = output.take(usize::MAX).unwrap();
         assert_eq!(rest.len() as u64, KEPT_MAX - 1000 + LOST.len() as u64);
         assert!(rest.ends_with(LOST));
         print(5);
         assert_eq!(output.bounded().unwrap(), KEPT_MAX + LOST.len() as u64 + 5);
+        output.look();
         assert_eq!(output.take(100).unwrap(), b"xxxxx");
     }
 }

@@ -74,7 +74,7 @@ pub enum FaultKind {
     MisalignedAddress,
     /// `trap`: 719, `CUDA_ERROR_LAUNCH_FAILED`.
     Trap,
-    /// A device-side assertion: 710, `CUDA_ERROR_ASSERT`. Its text is in the output.
+    /// A device-side assertion: 710, `CUDA_ERROR_ASSERT`. Its text is in [`crate::Realm::take_complaints`].
     Assert,
     /// Something that is no valid code, such as an indirect call of what is not a function: 715,
     /// `CUDA_ERROR_ILLEGAL_INSTRUCTION`.

@@ -52,11 +52,12 @@ fn printf_and_assert() {
     let line = |t: u32| format!("hello 7 from {t}  3.50 str {} z|%|00000007\n", 7i64 << 33);
     assert_eq!(String::from_utf8(d.engine.realm().take_output()).unwrap(), line(0) + &line(1));
     one(&d, "asrt", 2, &[Arg::U32(4)]);
-    assert!(d.engine.realm().take_output().is_empty());
+    assert!(d.engine.realm().take_output().is_empty() && d.engine.realm().take_complaints().is_empty());
     let m = load(&d);
     let f = d.run(&kernel(&m, "asrt"), [1; 3], [1, 1, 1], &[Arg::U32(3)]).unwrap_err();
     assert_eq!(f.kind, FaultKind::Assert);
-    let text = String::from_utf8(d.engine.realm().take_output()).unwrap();
+    assert!(d.engine.realm().take_output().is_empty());
+    let text = String::from_utf8(d.engine.realm().take_complaints()).unwrap();
     assert!(
         text.contains("features.cu:") && text.contains("thread: [0,0,0] Assertion `x != 3` failed."),
         "{text}"

@@ -6,8 +6,8 @@ use crate::worker::args::Bulk;
 use crate::worker::code::{Code, Fail};
 use crate::worker::context::Cx;
 
-/// A length word, and padding.
-const OVERHEAD: usize = 16;
+/// Words before the bytes (a length, a stream), and padding.
+const OVERHEAD: usize = 24;
 
 pub fn parcel_put(cx: &mut Cx, parcel: u64, offset: u64, total: u64, bytes: Bulk<'_>) -> Result<(), Fail> {
     let session = &cx.session;
@@ -25,8 +25,8 @@ pub fn parcel_get(cx: &mut Cx, parcel: u64, offset: u64, piece: &mut Vec<u8>) ->
     Ok(())
 }
 
-pub fn take_output(cx: &mut Cx, text: &mut Vec<u8>) -> Result<(), Fail> {
-    *text = cx.session.output.take(room(cx)).or(Err(Code::UNKNOWN))?;
+pub fn take_output(cx: &mut Cx, stream: &mut u32, text: &mut Vec<u8>) -> Result<(), Fail> {
+    (*stream, *text) = cx.session.output.take(room(cx)).or(Err(Code::UNKNOWN))?;
     Ok(())
 }
 

@@ -32,8 +32,9 @@ local cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, source: i32, dest
 1 post(hand) record parcel_put(parcel: u64, offset: u64, total: u64, bytes: BulkIn);
 /// A piece of a large answer; the last piece ends the parcel.
 2 call(hand) record parcel_get(parcel: u64, offset: u64, piece: Back<Vec<u8>>);
-/// Takes what kernels have printed, as far as it fits one answer.
-3 call(hand) record take_output(text: Back<Vec<u8>>);
+/// Takes what kernels have printed, as far as it fits one answer. `stream` is the file descriptor that it belongs on: 1, or 2 for
+/// what failed assertions say.
+3 call(hand) record take_output(stream: Back<u32>, text: Back<Vec<u8>>);
 /// A host function that the completion board queued has returned.
 4 post(hand) record callback_done(callback: u64);
 /// A client thread has ended: what the worker keeps for its lane can go.

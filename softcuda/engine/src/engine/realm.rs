@@ -9,13 +9,19 @@ use std::sync::Arc;
 pub struct Realm {
     memory: Arc<Memory>,
     pub(crate) output: Output,
+    pub(crate) complaints: Output,
     pub(crate) heap: DeviceHeap,
 }
 
 impl Realm {
     /// One whose heap is in this memory.
     pub fn new(memory: Arc<Memory>) -> Arc<Realm> {
-        Arc::new(Realm { memory, output: Output::default(), heap: DeviceHeap::default() })
+        Arc::new(Realm {
+            memory,
+            output: Output::default(),
+            complaints: Output::default(),
+            heap: DeviceHeap::default(),
+        })
     }
 
     /// Sets how many bytes of what kernels print are kept until [`Realm::take_output`] (at first 1 MiB).
@@ -28,10 +34,16 @@ impl Realm {
         self.heap.limit(bytes);
     }
 
-    /// Takes what kernels printed (`printf`, failed assertions) since the last call, oldest first. Of more than the limit the
-    /// newest is there: what one call printed is there whole or not at all.
+    /// Takes what kernels printed by `printf` since the last call, oldest first. Of more than the limit the newest is there: what
+    /// one call printed is there whole or not at all.
     pub fn take_output(&self) -> Vec<u8> {
         self.output.take()
+    }
+
+    /// Takes what failed assertions said since the last call, a line a thread, in the same way. CUDA has it on `stderr`, where
+    /// [`Realm::take_output`]'s text goes to `stdout`.
+    pub fn take_complaints(&self) -> Vec<u8> {
+        self.complaints.take()
     }
 
     /// Frees all that device code has allocated. None of its kernels may run.

@@ -291,7 +291,7 @@ pub unsafe extern "C" fn assert_fail(t: *mut Thread, args: *const u8, _ret: *mut
             let all = format!(
                 "{file}:{source_line}: {function}: block: [{x},{y},{z}], thread: [{i},{j},{k}] Assertion `{message}` failed.\n"
             );
-            grid.realm.output.push(all.as_bytes());
+            grid.realm.complaints.push(all.as_bytes());
         }
         fail(t, FaultKind::Assert, line, "device-side assertion failed".to_string())
     }
