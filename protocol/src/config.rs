@@ -117,12 +117,12 @@ pub enum ConfigError {
         problem: String,
     },
     /// The file cannot be read.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}: {problem}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// The system's error.
-        source: io::Error,
+        /// The system's error. Not by the name of `source`: it is in the text, and would be said twice where causes are listed.
+        problem: io::Error,
     },
 }
 
@@ -186,7 +186,7 @@ impl ClientConfig {
         match std::fs::read_to_string(&file) {
             Ok(content) => config.take_file(&file, &content, &variable)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound && named.is_none() => {}
-            Err(source) => return Err(ConfigError::Read { file, source }),
+            Err(problem) => return Err(ConfigError::Read { file, problem }),
         }
         for (_, name, set) in KEYS {
             let Some(value) = variable(name) else { continue };
