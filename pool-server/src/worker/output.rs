@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use gpupool_protocol::image::linked;
 use gpupool_protocol::wire::{LinkError, Replier};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 
@@ -164,7 +165,8 @@ impl Captured {
 /// `__assertfail`, which PTX text and cubins name. Other images hold compressed parts.
 fn may_print(image: &[u8]) -> bool {
     let names = |what: &[u8]| image.windows(what.len()).any(|bytes| bytes == what);
-    image.starts_with(&0xBA55_ED50u32.to_le_bytes()) || names(b"vprintf") || names(b"__assertfail")
+    let fatbin = image.starts_with(&0xBA55_ED50u32.to_le_bytes()) || linked::is_joined(image);
+    fatbin || names(b"vprintf") || names(b"__assertfail")
 }
 
 /// Drivers print through the C library, whose buffer for a file is only written when it is full.

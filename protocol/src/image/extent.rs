@@ -21,8 +21,8 @@ pub enum ImageError {
     TooLarge,
 }
 
-const WRAPPER: u32 = 0x4662_43B1;
-const FATBIN: u32 = 0xBA55_ED50;
+pub(super) const WRAPPER: u32 = 0x4662_43B1;
+pub(super) const FATBIN: u32 = 0xBA55_ED50;
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 
 fn word<const N: usize>(memory: &dyn Memory, at: u64) -> Result<[u8; N], ImageError> {
@@ -46,6 +46,23 @@ pub fn is_fatbin_wrapper(memory: &dyn Memory, at: u64) -> bool {
 /// The address of the fatbin inside a wrapper {magic u32, version u32, fatbin, prelinked}.
 pub fn fatbin_of_wrapper(memory: &dyn Memory, at: u64) -> Result<u64, ImageError> {
     u64_at(memory, at + 8)
+}
+
+/// The addresses of the fatbins that a wrapper's own was linked from: none but in a wrapper of version 2, whose fourth word
+/// points to a list that ends with null.
+pub fn parts_of_wrapper(memory: &dyn Memory, at: u64) -> Result<Vec<u64>, ImageError> {
+    let (version, list) = (u32::from_le_bytes(word(memory, at + 4)?), u64_at(memory, at + 16)?);
+    let mut parts = Vec::new();
+    if version != super::linked::WITH_PARTS || list == 0 {
+        return Ok(parts);
+    }
+    loop {
+        match u64_at(memory, list + 8 * parts.len() as u64)? {
+            0 => return Ok(parts),
+            _ if parts.len() == super::linked::MAX_PARTS => return Err(ImageError::TooLarge),
+            part => parts.push(part),
+        }
+    }
 }
 
 /// Length in bytes of the image at `at` (not a wrapper). PTX is counted with its NUL.

@@ -2,9 +2,10 @@
 
 mod contents;
 mod extent;
+pub mod linked;
 
 pub use contents::{Contents, JitOption, KernelInfo, LinkInput, LinkInputs, LinkProduct, ParamInfo};
-pub use extent::{ImageError, Memory, extent, fatbin_of_wrapper, is_fatbin_wrapper};
+pub use extent::{ImageError, Memory, extent, fatbin_of_wrapper, is_fatbin_wrapper, parts_of_wrapper};
 
 /// The most bytes that one image or one link may have.
 pub const MAX_IMAGE: u64 = 2 << 30;

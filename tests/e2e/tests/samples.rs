@@ -55,6 +55,29 @@ samples! {
     unified_memory 1 native;
 }
 
+/// Device code that is compiled apart and linked. With PTX alone nothing is linked before the program starts.
+mod separate {
+    use super::*;
+
+    #[track_caller]
+    fn passes(way: &str) {
+        for road in [Road::Native, Road::Shm, Road::Tcp] {
+            run(road.command(build::case("separate", way)), Duration::from_secs(100))
+                .expect_last_line("PASS separate");
+        }
+    }
+
+    #[test]
+    fn with_machine_code() {
+        passes("default");
+    }
+
+    #[test]
+    fn as_text_alone() {
+        passes("text");
+    }
+}
+
 #[test]
 fn every_source_is_tested() {
     let mut sources: Vec<String> = std::fs::read_dir(build::repository().join("tests/cases/samples"))

@@ -1,6 +1,10 @@
 //! How images come to the worker, and large answers back.
 
-use gpupool_protocol::image::{Contents, extent, fatbin_of_wrapper, is_fatbin_wrapper};
+use std::borrow::Cow;
+
+use gpupool_protocol::image::{
+    Contents, ImageError, extent, fatbin_of_wrapper, is_fatbin_wrapper, linked, parts_of_wrapper,
+};
 use gpupool_protocol::wire::codec::{Reader, Wire};
 use gpupool_protocol::wire::layout::CHUNK_BYTES;
 
@@ -18,7 +22,7 @@ use crate::state::image::{Image, intern};
 /// An image to be loaded.
 pub struct Source<'a> {
     /// Its bytes.
-    pub bytes: &'a [u8],
+    pub bytes: Cow<'a, [u8]>,
     /// Whether it came in a compiler's fatbin wrapper, which only NVIDIA's runtime hands over.
     pub wrapped: bool,
 }
@@ -33,10 +37,24 @@ pub fn at(address: u64) -> Answer<Source<'static>> {
         INVALID_IMAGE
     };
     let wrapped = is_fatbin_wrapper(&OwnMemory, address);
-    let image = if wrapped { fatbin_of_wrapper(&OwnMemory, address).map_err(refuse)? } else { address };
-    let len = extent(&OwnMemory, image).map_err(refuse)?;
-    let bytes = host::bytes(image, usize::try_from(len).map_err(|_| INVALID_IMAGE)?);
+    if !wrapped {
+        return Ok(Source { bytes: Cow::Borrowed(one_at(address).map_err(refuse)?), wrapped });
+    }
+    let linked = one_at(fatbin_of_wrapper(&OwnMemory, address).map_err(refuse)?).map_err(refuse)?;
+    let parts = parts_of_wrapper(&OwnMemory, address).map_err(refuse)?;
+    let bytes = if parts.is_empty() {
+        Cow::Borrowed(linked)
+    } else {
+        let parts = parts.into_iter().map(one_at).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+        Cow::Owned(linked::join(&[&[linked], &parts[..]].concat()))
+    };
     Ok(Source { bytes, wrapped })
+}
+
+/// The bytes of the fatbin, cubin or PTX at this address.
+fn one_at(address: u64) -> Result<&'static [u8], ImageError> {
+    let length = usize::try_from(extent(&OwnMemory, address)?).map_err(|_| ImageError::TooLarge)?;
+    Ok(host::bytes(address, length))
 }
 
 /// The bytes of an image in a file of the client. PTX gets its NUL.

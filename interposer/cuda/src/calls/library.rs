@@ -70,11 +70,11 @@ pub fn cuLibraryLoadFromFile(
     library.not_null()?;
     check_options(library_count, library_options, library_values)?;
     let jit = Jit::parse(count, options, values)?;
-    load(cx, library, Source { bytes: &images::in_file(path)?, wrapped: false }, &jit)
+    load(cx, library, Source { bytes: images::in_file(path)?.into(), wrapped: false }, &jit)
 }
 
 fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
-    let parcel = send_parcel(cx, image.bytes)?;
+    let parcel = send_parcel(cx, &image.bytes)?;
     let wrapped = image.wrapped;
     let options = jit.encode();
     let libraries = &cx.session.libraries;

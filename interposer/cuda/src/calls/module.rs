@@ -27,7 +27,7 @@ const USUAL_SHARED: i32 = 48 * 1024;
 pub fn cuModuleLoad(cx: Cx, module: Ptr<Handle>, path: Ptr<c_char>) -> Answer {
     module.not_null()?;
     cx.current()?;
-    load(cx, module, Source { bytes: &images::in_file(path)?, wrapped: false }, &Jit::none())
+    load(cx, module, Source { bytes: images::in_file(path)?.into(), wrapped: false }, &Jit::none())
 }
 
 pub fn cuModuleLoadData(cx: Cx, module: Ptr<Handle>, image: Ptr<c_void>) -> Answer {
@@ -55,7 +55,7 @@ pub fn cuModuleLoadFatBinary(cx: Cx, module: Ptr<Handle>, image: Ptr<c_void>) ->
 }
 
 fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
-    let parcel = send_parcel(cx, image.bytes)?;
+    let parcel = send_parcel(cx, &image.bytes)?;
     let wrapped = image.wrapped;
     let options = jit.encode();
     let modules = &cx.session.modules;

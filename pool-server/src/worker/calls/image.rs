@@ -2,9 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 
 use gpupool_protocol::image::{
-    Contents, JitOption, KernelInfo, MAX_IMAGE, MAX_PARAMETERS, Memory, ParamInfo, extent,
+    Contents, JitOption, KernelInfo, MAX_IMAGE, MAX_PARAMETERS, Memory, ParamInfo, extent, linked,
 };
 
 use crate::worker::code::{Code, Fail};
@@ -30,7 +31,11 @@ const ERROR_LOG_SIZE: u32 = 6;
 const NUMBERS: &[u32] = &[0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 29, 30, 31, 32, 33];
 
 /// An image in private memory, followed by zeroes.
-pub struct Image(Vec<u8>);
+pub struct Image {
+    bytes: Vec<u8>,
+    /// For a linked image with its parts: the wrapper that a compiler puts around them, and its list; else empty.
+    wrapper: Vec<u64>,
+}
 
 struct Slice<'s>(&'s [u8]);
 
@@ -48,18 +53,43 @@ impl Image {
     /// # Errors
     /// CUDA_ERROR_INVALID_IMAGE.
     pub fn new(mut bytes: Vec<u8>) -> Result<Self, Code> {
+        if linked::is_joined(&bytes) {
+            return Self::with_parts(bytes).ok_or(Code::INVALID_IMAGE);
+        }
         let length = bytes.len() as u64;
         // Text may come without its terminator, and parsers look a little ahead.
         bytes.extend_from_slice(&[0; 16]);
         match extent(&Slice(&bytes), 0) {
-            Ok(claimed) if claimed <= length + 1 && length <= MAX_IMAGE => Ok(Self(bytes)),
+            Ok(claimed) if claimed <= length + 1 && length <= MAX_IMAGE => {
+                Ok(Self { bytes, wrapper: Vec::new() })
+            }
             _ => Err(Code::INVALID_IMAGE),
         }
     }
 
+    /// A linked image with its parts, each of which is no longer than it may be.
+    fn with_parts(bytes: Vec<u8>) -> Option<Self> {
+        let fatbins = linked::split(&bytes).filter(|_| bytes.len() as u64 <= MAX_IMAGE)?;
+        let whole = |part: &Range<usize>| {
+            extent(&Slice(&bytes[part.clone()]), 0).is_ok_and(|claimed| claimed <= part.len() as u64)
+        };
+        if !fatbins.iter().all(whole) {
+            return None;
+        }
+        // {magic, version; the linked image; its parts}, and the list of parts, which ends with null.
+        let start = bytes.as_ptr().expose_provenance() as u64;
+        let mut addresses = fatbins.iter().map(|fatbin| start + fatbin.start as u64);
+        let head = u64::from_le_bytes(*bytes.first_chunk()?);
+        let mut wrapper = vec![head, addresses.next()?, 0];
+        wrapper.extend(addresses);
+        wrapper.push(0);
+        wrapper[2] = wrapper[3..].as_ptr().expose_provenance() as u64;
+        Some(Self { bytes, wrapper })
+    }
+
     /// Its address, for as long as it lives.
     pub fn address(&self) -> *const c_void {
-        self.0.as_ptr().cast()
+        if self.wrapper.is_empty() { self.bytes.as_ptr().cast() } else { self.wrapper.as_ptr().cast() }
     }
 }
 
@@ -268,6 +298,16 @@ mod tests {
         assert!(Image::new(fatbin).is_ok());
         assert!(Image::new(Vec::new()).is_err());
         assert!(Image::new(vec![1; 64]).is_err());
+        // A linked image with parts, one of which claims more than it has.
+        let mut part = 0xBA55_ED50u32.to_le_bytes().to_vec();
+        part.extend_from_slice(&[1, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9]);
+        let image = Image::new(linked::join(&[&part, &part])).unwrap();
+        assert_eq!(image.wrapper[0], 0x2_4662_43B1);
+        assert_eq!((image.wrapper[2], image.wrapper[4]), (image.wrapper[3..].as_ptr().addr() as u64, 0));
+        let offset = |at: u64| at - image.bytes.as_ptr().addr() as u64;
+        assert_eq!((offset(image.wrapper[1]), offset(image.wrapper[3])), (32, 56));
+        part[8] = 5;
+        assert!(Image::new(linked::join(&[&part, &part])).is_err());
     }
 
     #[test]
