@@ -4,7 +4,7 @@
 
 /// The one number that client and server must share exactly. It is raised only when the record header, the regions'
 /// layout, the control messages or the meaning of an existing call change; new calls get new numbers instead.
-pub const WIRE_VERSION: u32 = 6;
+pub const WIRE_VERSION: u32 = 7;
 
 pub mod api;
 pub mod config;
