@@ -31,6 +31,15 @@ struct Member {
     /// By the session's own count.
     devices: Vec<Device>,
     ask: mpsc::Sender<u32>,
+    /// Its worker is being ended, by which all of its memory goes back.
+    leaves: bool,
+}
+
+impl Member {
+    /// Whether it may be worth the wait for what it gives back of a device.
+    fn is_awaited(&self, at: usize) -> bool {
+        self.leaves || self.devices[at].unused.is_awaited()
+    }
 }
 
 #[derive(Debug)]
@@ -57,7 +66,7 @@ impl Unused {
     }
 }
 
-/// A session's part in it; dropping it ends that.
+/// A session's part in it. Dropping it ends that: its memory has all gone back.
 #[derive(Debug)]
 pub struct Membership {
     reclaim: Arc<Reclaim>,
@@ -76,7 +85,7 @@ impl Reclaim {
         // Of each device at most one question is under way.
         let (ask, asked) = mpsc::channel(devices.len().max(1));
         let devices = devices.iter().map(|ordinal| Device { ordinal: *ordinal, unused: Unused::Perhaps });
-        self.lock().insert(session, Member { devices: devices.collect(), ask });
+        self.lock().insert(session, Member { devices: devices.collect(), ask, leaves: false });
         Membership { reclaim: Arc::clone(self), session, asked }
     }
 
@@ -108,11 +117,18 @@ impl Reclaim {
         };
         let mut waited_for = Vec::new();
         for (id, member) in members.iter_mut().filter(|(id, _)| **id != session) {
-            for (at, device) in member.devices.iter_mut().enumerate().filter(|(_, d)| d.ordinal == ordinal) {
-                if device.unused == Unused::Perhaps && member.ask.try_send(at as u32).is_ok() {
+            for at in 0..member.devices.len() {
+                let device = &mut member.devices[at];
+                if device.ordinal != ordinal {
+                    continue;
+                }
+                if !member.leaves
+                    && device.unused == Unused::Perhaps
+                    && member.ask.try_send(at as u32).is_ok()
+                {
                     device.unused = Unused::Asked { overdue: false, news: false };
                 }
-                if device.unused.is_awaited() {
+                if member.is_awaited(at) {
                     waited_for.push((*id, at));
                 }
             }
@@ -123,7 +139,7 @@ impl Reclaim {
     fn any_awaited(&self, waited_for: &[(u64, usize)]) -> bool {
         let members = self.lock();
         // One that has gone has given all of it back.
-        waited_for.iter().any(|(id, at)| members.get(id).is_some_and(|m| m.devices[*at].unused.is_awaited()))
+        waited_for.iter().any(|(id, at)| members.get(id).is_some_and(|member| member.is_awaited(*at)))
     }
 
     fn give_up(&self, waited_for: &[(u64, usize)]) {
@@ -161,6 +177,14 @@ impl Membership {
             Unused::Asked { overdue, .. } => Unused::Asked { overdue, news: true },
             _ => Unused::Perhaps,
         });
+    }
+
+    /// The session is over, and its worker is about to be ended: there is nobody to ask any more, and all of its memory goes
+    /// back. Until then (this is dropped) others wait for it, as for an answer.
+    pub fn leave(&self) {
+        if let Some(own) = self.reclaim.lock().get_mut(&self.session) {
+            own.leaves = true;
+        }
     }
 
     /// The client could not be asked; another time, perhaps.
@@ -271,6 +295,33 @@ mod tests {
         assert_eq!(holder.asked.try_recv(), Ok(1));
         drop(holder);
         assert!(again.await.unwrap() < PATIENCE, "one that is gone is not waited for");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_leaving_is_waited_for_until_its_memory_is_back() {
+        let (reclaim, mut holder, _asker) = start();
+        let first = ask(&reclaim);
+        settle().await;
+        holder.asked.try_recv().unwrap();
+        holder.revoked(1);
+        first.await.unwrap();
+        // Nothing was unused, but what it used is about to be free.
+        holder.leave();
+        let second = ask(&reclaim);
+        settle().await;
+        assert!(!second.is_finished() && holder.asked.try_recv().is_err(), "there is nobody to ask");
+        drop(holder);
+        assert!(second.await.unwrap() < PATIENCE);
+        // One whose worker does not die costs no more than one that does not answer; and who waits when it begins to leave
+        // goes on waiting.
+        let stuck = reclaim.join(1, &[5]);
+        let third = ask(&reclaim);
+        settle().await;
+        stuck.leave();
+        stuck.revoked(0);
+        settle().await;
+        assert!(!third.is_finished());
+        assert!((PATIENCE..3 * PATIENCE).contains(&third.await.unwrap()));
     }
 
     #[tokio::test]

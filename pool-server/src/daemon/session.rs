@@ -70,11 +70,12 @@ async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: 
     let transports = transports(&shared, &open, &peer);
     let Open { client: info, needs, architectures, .. } = open;
     let spec = SessionSpec { session: id, tenant, client: info, needs, devices, architectures };
-    let membership = shared.reclaim.join(id, &spec.devices);
+    let mut membership = shared.reclaim.join(id, &spec.devices);
     let end = match begin(&shared, spec, transports, &worker, &outgoing) {
-        Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place, membership).await,
+        Ok(place) => run(&shared, &mut client, &outgoing, &mut worker, place, &mut membership).await,
         Err(error) => End::Broken(format!("the session cannot begin: {error:#}")),
     };
+    membership.leave();
     // The worker first: what it holds must not wait for a client that does not read.
     if tokio::time::timeout(LAST_WORDS, worker.end()).await.is_err() {
         tracing::error!(
@@ -82,6 +83,8 @@ async fn serve_in_span(shared: Arc<Shared>, stream: Stream, open: Open, tenant: 
             "the worker was killed and does not die: it is inside the driver"
         );
     }
+    // Only now is its memory back, which others may be waiting for.
+    drop(membership);
     match end {
         End::ClientGone => tracing::info!("ended: the client is gone"),
         End::DataGone => {
@@ -196,7 +199,7 @@ async fn run(
     to_client: &Outgoing,
     worker: &mut Worker,
     mut place: Place,
-    mut memory: Membership,
+    memory: &mut Membership,
 ) -> End {
     let mut shutdown = shared.shutdown.subscribe();
     let mut shortage = Shortage::default();
@@ -223,6 +226,7 @@ async fn run(
                 Ok(Some(FromWorker::Failed { reason })) => return End::Broken(reason),
                 Ok(Some(FromWorker::Ready { .. })) => return End::broken("the worker reported twice"),
                 Ok(None) | Err(_) => {
+                    memory.leave();
                     let ended = worker.end_by_itself().await;
                     return if ended.well && missing == Some(0) { End::DataGone } else { End::Broken(format!("the worker {}", ended.how)) };
                 }

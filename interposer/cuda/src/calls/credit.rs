@@ -1,7 +1,7 @@
 //! Allocation of device memory from credit ([`crate::state::heap`]): when the worker is asked for more, what is waited for, and
 //! what is given back.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use gpupool_protocol::api::numbers;
 
@@ -13,7 +13,8 @@ use crate::send;
 use crate::session::Device;
 use crate::state::heap::{self, Heap};
 use crate::state::held::Held;
-use crate::state::objects::lock;
+use crate::state::objects::{Context, Stream, lock};
+use crate::state::table::Table;
 
 /// Addresses that are proposed to the worker before its driver chooses.
 const TRIES: u64 = 8;
@@ -21,6 +22,8 @@ const TRIES: u64 = 8;
 const FIRST: u64 = 0x3000_0000_0000;
 /// So much memory may wait for posted work before the next allocation waits for that work instead of taking more.
 const WAITING_MAX: u64 = 256 << 20;
+/// Contexts whose work is waited for at the same time when memory goes back to the server.
+const AT_ONCE: usize = 16;
 
 /// The device of the current context.
 fn device(cx: Cx) -> Answer<&'static Device> {
@@ -64,6 +67,11 @@ fn allocate_slowly(cx: Cx, device: &'static Device, bytes: u64) -> Answer<Option
         return Ok(Some(at));
     }
     give_back(cx, device, Some(0))?;
+    // What another thread is giving back is not lost for this one: it is the device's by then, or here again.
+    heap.wait_for_leaving();
+    if let Some(at) = heap.take(bytes) {
+        return Ok(Some(at));
+    }
     match grow(cx, device, bytes) {
         Err(OUT_OF_MEMORY) if reclaim(cx, device, bytes) => grow(cx, device, bytes).map(Some),
         other => other.map(Some),
@@ -90,26 +98,44 @@ pub fn with_room(cx: Cx, bytes: u64, mut allocate: impl FnMut() -> Answer) -> An
         let _growing = lock(&heap.growing);
         settle(cx, heap)?;
         give_back(cx, device, Some(0))?;
+        heap.wait_for_leaving();
     }
     reclaim(cx, device, bytes);
     allocate()
 }
 
-/// Other sessions need memory of this device: gives back everything unused. What was freed behind work that nobody has
-/// waited for is waited for, so on a thread of its own, and without taking an error from the call that shall report it.
+/// Other sessions need memory of this device: gives back everything unused, and returns when it is there. What was freed
+/// behind work that nobody has waited for is waited for, so on a thread of its own; the work of one context does not hold up
+/// what was freed in another.
 pub fn revoke(cx: Cx, device: &'static Device) {
     let heap = &device.heap;
     reap(cx, heap);
     // Runs that do not go now are tried again when the server asks again.
     let _ = give_back(cx, device, Some(0));
-    for context in heap.contexts() {
-        let frees = heap.frees();
-        let pending = cx.within(context).begin(numbers::context_settle, false, 0, |_| ());
-        if pending.and_then(|p| p.finish_quietly(|from| from.end())).is_ok() {
-            heap.settled(context, frees);
+    let contexts = heap.contexts();
+    let (apart, here) = contexts.split_at(contexts.len().saturating_sub(1).min(AT_ONCE));
+    std::thread::scope(|scope| {
+        for &context in apart {
+            let thread = std::thread::Builder::new().name("gpupool-settle".into());
+            if thread.spawn_scoped(scope, move || revoke_behind(cx, device, context)).is_err() {
+                revoke_behind(cx, device, context);
+            }
         }
+        here.iter().for_each(|context| revoke_behind(cx, device, *context));
+    });
+    // The program may be giving back as well.
+    heap.wait_for_leaving();
+}
+
+/// Waits for the work of a context, without taking an error from the call that shall report it, and gives back what was freed
+/// behind it.
+fn revoke_behind(cx: Cx, device: &Device, context: u64) {
+    let frees = device.heap.frees();
+    let pending = cx.within(context).begin(numbers::context_settle, false, 0, |_| ());
+    if pending.and_then(|p| p.finish_quietly(|from| from.end())).is_ok() {
+        device.heap.settled(context, frees);
+        let _ = give_back(cx, device, Some(0));
     }
-    let _ = give_back(cx, device, Some(0));
 }
 
 /// Something is unused on this device; says it where the server was told that nothing is.
@@ -216,11 +242,16 @@ fn reap(cx: Cx, heap: &Heap) {
 
 /// Whether a wait was over for everything that was posted in a context.
 fn is_quiet(cx: Cx, context: u64) -> bool {
-    let Some(object) = cx.session.contexts.get(context) else { return false };
-    let mut streams = cx.session.streams.iter().filter(|(_, stream)| stream.context.load(Relaxed) == context);
-    object.shared.is_synchronised()
+    let object = cx.session.contexts.get(context);
+    object.is_some_and(|object| has_nothing_under_way(context, object, &cx.session.streams))
+}
+
+/// The streams first: what one has left that goes meanwhile is counted before it is gone.
+fn has_nothing_under_way(context: u64, object: &Context, streams: &Table<Stream>) -> bool {
+    let mut streams = streams.iter().filter(|(_, stream)| stream.context.load(Acquire) == context);
+    streams.all(|(_, stream)| stream.progress.is_synchronised())
+        && object.shared.is_synchronised()
         && object.left.is_synchronised()
-        && streams.all(|(_, stream)| stream.progress.is_synchronised())
 }
 
 /// Waits for the work that may use what was freed.
@@ -237,13 +268,83 @@ fn settle(cx: Cx, heap: &Heap) -> Answer {
     Ok(())
 }
 
-/// Gives unused memory back to the device until no more than `keep` (or what may be kept) is left.
+/// Gives unused memory back to the device until no more than `keep` (or what may be kept) is left. Run by run: a driver may
+/// wait for kernels before it takes memory back, and what is not its turn yet can be allocated as long as that lasts.
 fn give_back(cx: Cx, device: &Device, keep: Option<u64>) -> Answer {
     let mut result = Ok(());
-    for run in device.heap.spare(keep) {
+    let mut from = 0;
+    while let Some(run) = device.heap.spare(keep, from) {
         let shrunk = send::heap_shrink(cx, device.pool, run.0, run.1);
         device.heap.shrunk(run, shrunk.is_ok());
         result = result.and(shrunk);
+        from = run.0 + run.1;
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::stream;
+    use gpupool_protocol::handle::Kind;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    /// One thread destroys streams whose work nobody has waited for, another one looks on.
+    #[test]
+    fn work_of_a_stream_is_under_way_before_during_and_after_its_end() {
+        let (contexts, streams) = (Table::<Context>::of(Kind::Context), Table::<Stream>::of(Kind::Stream));
+        let create = |context: u64| {
+            let fill = |_, stream: &Stream| {
+                stream.context.store(context, Relaxed);
+                stream.progress.reset();
+                Ok(())
+            };
+            streams.create(fill).unwrap().0
+        };
+        let new = |_, context: &Context| {
+            context.left.reset();
+            Ok(())
+        };
+        // The context to look at, 0 between two; all handles differ.
+        let shown = AtomicU64::new(0);
+        let looks = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let onlooker = scope.spawn(|| {
+                let mut wrong = 0;
+                loop {
+                    let context = shown.load(Acquire);
+                    if context == u64::MAX {
+                        return wrong;
+                    }
+                    let Some(object) = contexts.get(context) else { continue };
+                    let quiet = has_nothing_under_way(context, object, &streams);
+                    looks.fetch_add(1, Relaxed);
+                    wrong += u32::from(quiet && shown.load(Acquire) == context);
+                }
+            });
+            for _ in 0..2_000 {
+                let (context, ()) = contexts.create(new).unwrap();
+                let handle = create(context);
+                streams.get(handle).unwrap().progress.post();
+                shown.store(context, SeqCst);
+                let seen = looks.load(Relaxed);
+                stream::destroy(&streams, &contexts, handle, |home| {
+                    assert_eq!(home, context);
+                    Ok(())
+                })
+                .unwrap();
+                // The place is used again at once.
+                let next = create(context);
+                while looks.load(Relaxed) < seen + 2 {
+                    std::thread::yield_now();
+                }
+                shown.store(0, SeqCst);
+                streams.remove(next, |_| ()).unwrap();
+                contexts.remove(context, |_| ()).unwrap();
+            }
+            shown.store(u64::MAX, SeqCst);
+            assert_eq!(onlooker.join().unwrap(), 0, "looks that found nothing under way");
+        });
+    }
 }

@@ -1,7 +1,7 @@
 //! Streams, and waiting for them.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use gpupool_protocol::api::kinds;
 
@@ -9,6 +9,8 @@ use crate::args::{StreamArg, named_stream};
 use crate::code::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
+use crate::state::objects::{Context, Stream};
+use crate::state::table::Table;
 use crate::state::watch::Board;
 use crate::{send, thread};
 
@@ -33,7 +35,8 @@ fn create(cx: Cx, out: Ptr<Handle>, flags: u32, priority: i32) -> Answer {
     }
     let priority = possible(cx, priority)?;
     let (handle, ()) = cx.session.streams.create(|handle, object| {
-        object.context.store(cx.context, Relaxed);
+        // Whoever sees it sees that the stream that was in this place is gone.
+        object.context.store(cx.context, Release);
         object.context_object.set(context);
         object.flags.store(flags, Relaxed);
         object.priority.store(priority, Relaxed);
@@ -62,17 +65,26 @@ fn possible(cx: Cx, priority: i32) -> Answer<i32> {
 }
 
 pub fn cuStreamDestroy_v2(cx: Cx, handle: Handle) -> Answer {
-    let handle = handle.0;
-    let destroyed = cx.session.streams.remove(handle, |object| {
-        let home = object.context.load(Relaxed);
-        if !object.progress.is_synchronised()
-            && let Some(context) = cx.session.contexts.get(home)
-        {
-            context.left.post();
-        }
-        send::stream_destroy(cx.within(home), handle)
-    });
-    destroyed.unwrap_or(Err(INVALID_HANDLE))
+    let (streams, contexts, handle) = (&cx.session.streams, &cx.session.contexts, handle.0);
+    destroy(streams, contexts, handle, |home| send::stream_destroy(cx.within(home), handle))
+}
+
+/// Ends a stream; `tell` sends the record, in the context that it is told.
+pub(super) fn destroy(
+    streams: &Table<Stream>,
+    contexts: &Table<Context>,
+    handle: u64,
+    tell: impl FnOnce(u64) -> Answer,
+) -> Answer {
+    let stream = streams.get(handle).ok_or(INVALID_HANDLE)?;
+    let home = stream.context.load(Relaxed);
+    // Before the handle goes: whoever does not find the stream any more finds what it has left under way.
+    if !stream.progress.is_synchronised()
+        && let Some(context) = contexts.get(home)
+    {
+        context.left.post();
+    }
+    streams.remove(handle, |_| tell(home)).unwrap_or(Err(INVALID_HANDLE))
 }
 
 /// The stream, and the call in the stream's own context. A default stream needs a current one.
@@ -137,12 +149,15 @@ pub fn cuStreamQuery(cx: Cx, handle: Handle) -> Answer {
 
 pub fn cuCtxSynchronize(cx: Cx) -> Answer {
     cx.current()?;
-    // What was posted before this is done after it; the streams' counts are read first.
-    let of_context = |object: &&crate::state::objects::Stream| object.context.load(Relaxed) == cx.context;
-    let streams = cx.session.streams.iter().map(|(_, object)| object).filter(of_context);
+    // What was posted before this is done after it. A count is read before it is asked whose it is: a stream of another
+    // context may come into the place, and what was counted of it then is not waited for here.
+    let streams = cx.session.streams.iter().filter_map(|(_, object)| {
+        let posted = object.progress.posted();
+        (object.context.load(Acquire) == cx.context).then_some((&object.progress, posted))
+    });
     let own = cx.context_object.map(|context| [&context.shared, &context.left]);
-    let all = streams.map(|object| &object.progress).chain(own.into_iter().flatten());
-    let seen: Vec<_> = all.map(|progress| (progress, progress.posted())).collect();
+    let own = own.into_iter().flatten().map(|progress| (progress, progress.posted()));
+    let seen: Vec<_> = streams.chain(own).collect();
     send::context_synchronize(cx)?;
     for (progress, posted) in seen {
         progress.synchronised(posted);

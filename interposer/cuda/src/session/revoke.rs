@@ -1,8 +1,8 @@
 //! Other sessions need device memory: what this one holds unused goes back, whatever the program is doing.
 //!
 //! The thread that has the control connection hears of it ([`super::watch`]) and must go on listening, while giving back may
-//! have to wait for kernels. So it is done by a thread that lives for the occasion; one of them is enough, since it is nobody
-//! else's turn until it has answered.
+//! have to wait for kernels. So it is done by a thread that lives for the occasion, one for each device: the kernels of one do
+//! not hold up the memory of another.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
@@ -28,8 +28,8 @@ pub struct Revocations {
 struct State {
     /// Devices whose unused memory is to go back.
     wanted: BTreeSet<u32>,
-    /// The thread that does it is there.
-    runs: bool,
+    /// Those of which a thread is there that does it.
+    served: BTreeSet<u32>,
     news: News,
 }
 
@@ -63,30 +63,33 @@ impl Revocations {
         if !any {
             return true;
         }
-        let mut state = lock(&self.state);
-        state.wanted.insert(device);
-        if !state.runs {
-            state.runs = spawn_quiet("gpupool-revoke", move || session.revocations.run(session)).is_ok();
-        }
         // Without a thread nothing goes back.
-        !state.runs && state.wanted.remove(&device)
+        !session.revocations.begin(device, move |device| give_back(session, device))
     }
 
-    fn run(&self, session: &'static Session) {
-        loop {
-            let device = {
-                let mut state = lock(&self.state);
-                let Some(device) = state.wanted.pop_first() else {
-                    state.runs = false;
-                    return;
-                };
-                device
-            };
-            if let Ok(cx) = Cx::enter(false) {
-                say!(Debug, "unused memory of device {device} goes back to the server");
-                let named = session.devices.iter().filter(|d| d.pool.cast_unsigned() == device);
-                named.for_each(|device| credit::revoke(cx, device));
+    /// Has a thread give back what is unused of a device; whether one does.
+    fn begin(&'static self, device: u32, give_back: impl Fn(u32) + Send + 'static) -> bool {
+        let mut state = lock(&self.state);
+        if !state.served.contains(&device) {
+            if spawn_quiet("gpupool-revoke", move || self.serve(device, give_back)).is_err() {
+                return false;
             }
+            state.served.insert(device);
+        }
+        state.wanted.insert(device);
+        true
+    }
+
+    fn serve(&self, device: u32, give_back: impl Fn(u32)) {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                if !state.wanted.remove(&device) {
+                    state.served.remove(&device);
+                    return;
+                }
+            }
+            give_back(device);
             self.tell(|news| _ = news.revoked.insert(device));
         }
     }
@@ -107,5 +110,45 @@ impl Revocations {
     /// Takes what there is to say.
     pub fn news(&self) -> News {
         std::mem::take(&mut lock(&self.state).news)
+    }
+}
+
+fn give_back(session: &'static Session, device: u32) {
+    if let Ok(cx) = Cx::enter(false) {
+        say!(Debug, "unused memory of device {device} goes back to the server");
+        let named = session.devices.iter().filter(|d| d.pool.cast_unsigned() == device);
+        named.for_each(|device| credit::revoke(cx, device));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_device_that_is_busy_holds_up_no_other() {
+        let revocations: &'static Revocations = Box::leak(Box::default());
+        let (begun, has_begun) = channel();
+        let (end, ended) = channel::<()>();
+        let busy = move |device| {
+            begun.send(device).unwrap();
+            ended.recv().unwrap();
+        };
+        assert!(revocations.begin(0, busy));
+        assert_eq!(has_begun.recv(), Ok(0));
+        let (done, is_done) = channel();
+        assert!(revocations.begin(1, move |device| done.send(device).unwrap()));
+        assert_eq!(is_done.recv(), Ok(1));
+        // The thread has gone when what it held has.
+        assert!(is_done.recv().is_err());
+        assert_eq!(revocations.news(), News { revoked: [1].into(), unused: [].into() });
+        // Asked again before it has answered: it looks once more.
+        assert!(revocations.begin(0, |_| unreachable!("there is a thread already")));
+        end.send(()).unwrap();
+        assert_eq!(has_begun.recv(), Ok(0));
+        end.send(()).unwrap();
+        assert!(has_begun.recv().is_err());
+        assert_eq!(revocations.news().revoked, [0].into());
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::held::Held;
 use super::objects::lock;
@@ -20,6 +20,8 @@ const UNIT: u64 = 512;
 const LARGE: u64 = 32 << 20;
 /// What is asked for at a time for allocations below that.
 const STEP: u64 = 32 << 20;
+/// So much goes back to the device at a time, or one piece: it is nobody's while the driver takes it back.
+const RUN: u64 = STEP;
 /// Unused memory that is kept at most; less where the device has less than eight times as much left.
 const KEPT_MAX: u64 = 1 << 30;
 /// That part of what is left on the device.
@@ -31,6 +33,8 @@ pub struct Heap {
     state: Mutex<State>,
     /// Held while the worker is asked for memory, so that threads do not ask for the same need twice.
     pub growing: Mutex<()>,
+    /// Rung when nothing is on its way back any more.
+    back: Condvar,
     /// The server was told that nothing is unused.
     said_nothing: AtomicBool,
 }
@@ -63,6 +67,8 @@ struct Space {
     /// Memory that was freed and may still be used by posted work.
     waiting: Vec<Freed>,
     waiting_bytes: u64,
+    /// Bytes of [`Heap::spare`] that the worker has not taken back yet.
+    leaving: u64,
     /// How often something was freed.
     frees: u64,
     kept_max: u64,
@@ -144,7 +150,7 @@ impl Heap {
             space.frees += 1;
             space.waiting.push(Freed { number: space.frees, context, address, bytes });
             space.waiting_bytes += bytes;
-            space.unused() > space.kept_max
+            space.spare_bytes() > space.kept_max
         })
         .unwrap_or(false)
     }
@@ -161,7 +167,7 @@ impl Heap {
         self.said_nothing.load(Acquire) && self.said_nothing.swap(false, AcqRel)
     }
 
-    /// Memory that is the program's and that it does not use.
+    /// Memory that is not the device's and that the program does not use, what is on its way back included.
     pub fn unused(&self) -> u64 {
         self.space(|space| space.unused()).unwrap_or(0)
     }
@@ -208,14 +214,22 @@ impl Heap {
         self.space(|space| space.grown(growth, got, left, bytes));
     }
 
-    /// Takes out unused memory, in runs of whole pieces, until no more than `keep` bytes (or what may be kept) are left.
-    pub fn spare(&self, keep: Option<u64>) -> Vec<(u64, u64)> {
-        self.space(|space| space.spare(keep.unwrap_or(space.kept_max))).unwrap_or_default()
+    /// Takes out a run of whole pieces of unused memory, of those at `from` and above, if there is more than `keep` bytes (or
+    /// what may be kept). [`Heap::shrunk`] must follow.
+    pub fn spare(&self, keep: Option<u64>, from: u64) -> Option<(u64, u64)> {
+        self.space(|space| space.spare(keep.unwrap_or(space.kept_max), from))?
+    }
+
+    /// Waits until nothing is on its way back: whatever was, is the device's then, or can be allocated again.
+    pub fn wait_for_leaving(&self) {
+        let leaves = |state: &mut State| matches!(state, State::Placed(space) if space.leaving > 0);
+        drop(self.back.wait_while(self.lock(), leaves).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The worker has taken back a run of [`Heap::spare`], or (`done` false) has not.
     pub fn shrunk(&self, (address, bytes): (u64, u64), done: bool) {
-        self.space(|space| {
+        let rest = self.space(|space| {
+            space.leaving -= bytes;
             if done {
                 let pieces: Vec<u64> =
                     space.pieces.range(address..address + bytes).map(|(at, _)| *at).collect();
@@ -224,7 +238,11 @@ impl Heap {
             } else {
                 space.free.give(address, bytes);
             }
+            space.leaving
         });
+        if rest == Some(0) {
+            self.back.notify_all();
+        }
     }
 }
 
@@ -240,13 +258,19 @@ impl Space {
             pieces: BTreeMap::new(),
             waiting: Vec::new(),
             waiting_bytes: 0,
+            leaving: 0,
             frees: 0,
             kept_max: KEPT_MAX,
         }
     }
 
-    fn unused(&self) -> u64 {
+    /// What may go back, now or later.
+    fn spare_bytes(&self) -> u64 {
         self.free.total() + self.waiting_bytes
+    }
+
+    fn unused(&self) -> u64 {
+        self.spare_bytes() + self.leaving
     }
 
     fn settled(&mut self, context: u64, frees: u64) {
@@ -284,23 +308,27 @@ impl Space {
         self.kept_max = KEPT_MAX.min(left / KEPT_PART);
     }
 
-    fn spare(&mut self, keep: u64) -> Vec<(u64, u64)> {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut unused = self.unused();
-        for (start, length) in self.free.all() {
-            for (&at, &bytes) in self.pieces.range(start..start + length) {
-                if at + bytes > start + length || unused <= keep {
+    fn spare(&mut self, keep: u64, from: u64) -> Option<(u64, u64)> {
+        let mut surplus = self.spare_bytes().saturating_sub(keep);
+        let mut run = None;
+        for (start, length) in self.free.all_from(from) {
+            for (&at, &bytes) in self.pieces.range(start.max(from)..start + length) {
+                let (first, so_far) = run.unwrap_or((at, 0));
+                let full = so_far > 0 && so_far + bytes > RUN;
+                if at + bytes > start + length || surplus == 0 || full {
                     break;
                 }
-                unused -= bytes;
-                match runs.last_mut() {
-                    Some((first, run)) if *first + *run == at => *run += bytes,
-                    _ => runs.push((at, bytes)),
-                }
+                surplus = surplus.saturating_sub(bytes);
+                run = Some((first, so_far + bytes));
+            }
+            if run.is_some() {
+                break;
             }
         }
-        runs.iter().for_each(|(at, bytes)| self.free.take_this(*at, *bytes));
-        runs
+        let (address, bytes) = run?;
+        self.free.take_this(address, bytes);
+        self.leaving += bytes;
+        run
     }
 }
 
@@ -332,6 +360,17 @@ mod tests {
         *left -= got;
         heap.grown(growth, got, *left, bytes);
         Some(growth.address)
+    }
+
+    /// All runs that can go, as if all were asked for at once.
+    fn spare(heap: &Heap, keep: Option<u64>) -> Vec<(u64, u64)> {
+        let mut from = 0;
+        let next = || {
+            let run = heap.spare(keep, from)?;
+            from = run.0 + run.1;
+            Some(run)
+        };
+        std::iter::from_fn(next).collect()
     }
 
     #[test]
@@ -367,10 +406,9 @@ mod tests {
         let small = allocate(&heap, 512, &mut left).unwrap();
         assert!(!heap.free(1, large, 100 * MIB));
         heap.settled(1, u64::MAX);
-        assert_eq!(heap.spare(None), [], "all of it may be kept");
-        let runs = heap.spare(Some(0));
+        assert_eq!(spare(&heap, None), [], "all of it may be kept");
+        let runs = spare(&heap, Some(0));
         assert_eq!(runs, [(large, 100 * MIB), (small + 2 * MIB, 30 * MIB)]);
-        assert_eq!(heap.unused(), 2 * MIB - 512);
         heap.shrunk(runs[0], true);
         heap.shrunk(runs[1], false);
         assert_eq!(heap.unused(), 32 * MIB - 512);
@@ -392,6 +430,46 @@ mod tests {
     }
 
     #[test]
+    fn little_is_away_at_a_time_and_the_rest_can_be_allocated() {
+        let (heap, mut left) = (heap(), 1 << 40);
+        let mine = [(); 40].map(|()| allocate(&heap, 16 * MIB, &mut left).unwrap());
+        mine.iter().for_each(|at| _ = heap.free(1, *at, 16 * MIB));
+        heap.settled(1, u64::MAX);
+        let (at, bytes) = heap.spare(Some(0), 0).unwrap();
+        assert_eq!((at, bytes), (mine[0], RUN));
+        assert_eq!(heap.unused(), 640 * MIB, "what is on its way is not the device's yet");
+        let rest = heap.take(640 * MIB - RUN).unwrap();
+        heap.free(1, rest, 640 * MIB - RUN);
+        heap.settled(1, u64::MAX);
+        let next = heap.spare(Some(0), at + bytes).unwrap();
+        assert_eq!(next, (at + bytes, RUN), "a run that is refused is not tried for ever");
+    }
+
+    #[test]
+    fn who_finds_no_memory_waits_for_what_is_on_its_way_back() {
+        let (heap, mut left) = (heap(), 1 << 40);
+        let large = allocate(&heap, 100 * MIB, &mut left).unwrap();
+        heap.free(1, large, 100 * MIB);
+        heap.settled(1, u64::MAX);
+        heap.wait_for_leaving();
+        let run = heap.spare(Some(0), 0).unwrap();
+        assert_eq!((run, heap.take(100 * MIB)), ((large, 100 * MIB), None));
+        let (waits, waited) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let heap = &heap;
+            let owner = scope.spawn(move || {
+                waits.send(()).unwrap();
+                heap.wait_for_leaving();
+                (heap.unused(), heap.take(100 * MIB))
+            });
+            waited.recv().unwrap();
+            // The driver refuses to take it.
+            heap.shrunk(run, false);
+            assert_eq!(owner.join().unwrap(), (100 * MIB, Some(large)));
+        });
+    }
+
+    #[test]
     fn what_comes_up_after_the_server_was_told_of_nothing_is_news_once() {
         let heap = Heap::default();
         assert!(!heap.is_news());
@@ -407,7 +485,7 @@ mod tests {
         heap.grown(growth, 2 * MIB, 0, 512);
         assert!(heap.free(1, growth.address, 512), "nothing is kept");
         heap.settled(1, u64::MAX);
-        assert_eq!(heap.spare(None), [(growth.address, 2 * MIB)]);
+        assert_eq!(spare(&heap, None), [(growth.address, 2 * MIB)]);
     }
 
     #[test]
@@ -416,7 +494,7 @@ mod tests {
         let at = allocate(&heap, 600 * MIB, &mut left).unwrap();
         assert!(heap.free(1, at, 600 * MIB), "an eighth of what is left is less");
         heap.settled(1, u64::MAX);
-        assert_eq!(heap.spare(None), [(at, 600 * MIB)]);
+        assert_eq!(spare(&heap, None), [(at, 600 * MIB)]);
     }
 
     proptest! {
@@ -439,9 +517,11 @@ mod tests {
                     for context in heap.contexts() {
                         heap.settled(context, u64::MAX);
                     }
-                    for run in heap.spare(Some(0)) {
-                        left += run.1;
-                        heap.shrunk(run, true);
+                    for (at, bytes) in spare(&heap, Some(0)) {
+                        // Some cannot go.
+                        let goes = !(at / MIB).is_multiple_of(3);
+                        left += if goes { bytes } else { 0 };
+                        heap.shrunk((at, bytes), goes);
                     }
                 }
                 let used: u64 = mine.values().sum();

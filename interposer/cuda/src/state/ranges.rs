@@ -53,9 +53,12 @@ impl Ranges {
         }
     }
 
-    /// First addresses and lengths, by address.
-    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.by_address.iter().map(|(address, length)| (*address, *length))
+    /// First addresses and lengths, by address, of those that end above `from`.
+    pub fn all_from(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let before =
+            self.by_address.range(..from).next_back().filter(|(first, length)| *first + *length > from);
+        let range = before.into_iter().chain(self.by_address.range(from..));
+        range.map(|(address, length)| (*address, *length))
     }
 
     /// Bytes that are free.

@@ -6,7 +6,7 @@
 
 use std::hint::cold_path;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gpupool_protocol::handle::Kind;
@@ -150,10 +150,10 @@ impl<T: Default + 'static> Table<T> {
     }
 
     /// Ends a handle whose object has gone by other means than a record of its own. Its place is not used again, since
-    /// the worker still counts it.
+    /// the worker still counts it. Whoever finds the handle gone sees what its owner did before this.
     pub fn forget(&self, handle: u64) -> Option<&T> {
         let slot = self.slot(index_of(handle))?;
-        if slot.handle.compare_exchange(handle, NONE, Acquire, Relaxed).is_err() {
+        if slot.handle.compare_exchange(handle, NONE, AcqRel, Relaxed).is_err() {
             return None;
         }
         Some(&slot.object)
