@@ -21,6 +21,11 @@ pub fn ended_at(time: u64) {
     let _ = ENDED.try_with(|ended| ended.set(time));
 }
 
+/// What the thread does next comes after something that ended at a time on another thread.
+pub fn not_before(time: u64) {
+    ended_at(last_end().max(time));
+}
+
 /// When the thread's last piece of work ended; 0 if it did none.
 pub fn last_end() -> u64 {
     ENDED.try_with(Cell::get).unwrap_or(0)

@@ -54,6 +54,11 @@ impl Record {
         progress::moved();
     }
 
+    /// When the device came past it; 0 where that is not known here.
+    pub fn time(&self) -> u64 {
+        self.passed.get().copied().unwrap_or(0)
+    }
+
     /// Returns when the stream has come past it.
     pub fn wait(&self) {
         match &self.shared {

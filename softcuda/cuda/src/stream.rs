@@ -87,6 +87,8 @@ pub struct Stream {
     bell: Condvar,
     submitted: AtomicU64,
     completed: AtomicU64,
+    /// When the last piece of its work ended, on whatever thread ([`clock`]).
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -128,6 +130,7 @@ impl Stream {
             bell: Condvar::new(),
             submitted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         })
     }
 
@@ -265,8 +268,15 @@ impl Stream {
         }
     }
 
-    /// Does a piece of work on the calling thread.
+    /// Does a piece of work on the calling thread. Another one may have done what came before it, so that thread's clock
+    /// counts here: a mark is never earlier than one before it.
     pub fn perform(&self, work: Work) {
+        clock::not_before(self.ended.load(Ordering::Acquire));
+        self.work(work);
+        self.ended.fetch_max(clock::last_end(), Ordering::AcqRel);
+    }
+
+    fn work(&self, work: Work) {
         match work {
             Work::Do(op) => {
                 if self.fate.check().is_ok()
@@ -288,9 +298,12 @@ impl Stream {
                 progress::wait(|| stream.reached(position));
                 clock::ended_now();
             }
-            Work::Stream(..) => {}
+            Work::Stream(stream, _) => clock::not_before(stream.ended.load(Ordering::Acquire)),
             Work::Event(record) => wait_for(&record),
-            Work::Mark(record) => record.pass(),
+            Work::Mark(record) => {
+                record.pass();
+                clock::not_before(record.time());
+            }
         }
     }
 }
@@ -301,6 +314,7 @@ pub fn wait_for(record: &Record) {
         record.wait();
         clock::ended_now();
     }
+    clock::not_before(record.time());
 }
 
 /// `cuStreamCreateWithPriority`.

@@ -246,8 +246,6 @@ fn instructions_that_are_left_out_are_refused_at_load() {
         "tensormap.replace.tile.global_address.global.b1024.b64 [d], d",
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r], 32",
         "tcgen05.mma.cta_group::1.kind::f16 [r], d, d, r, p",
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [r], r, [r]",
-        "red.async.relaxed.cluster.global.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [r], r, [r]",
         "multimem.ld_reduce.relaxed.sys.global.add.u32 r, [d]",
     ] {
         let text = format!(

@@ -105,20 +105,32 @@ fn lines(place: &Path, kind: &str) -> Vec<Line> {
     all.filter(|line| line.fields[0] == kind).collect()
 }
 
-/// Each block counts itself in `mine` while it runs, and in `clashes` if it finds somebody in `other`.
+/// Counts for a while.
 const ENTER: &str = ".version 7.0 .target sm_70 .address_size 64
-.visible .entry enter(.param .u64 mine, .param .u64 other, .param .u64 clashes, .param .u64 rounds) {
-.reg .b64 %m, %o, %c, %n, %i; .reg .b32 %v; .reg .pred %p;
-ld.param.u64 %m, [mine]; ld.param.u64 %o, [other]; ld.param.u64 %c, [clashes]; ld.param.u64 %n, [rounds];
-red.global.add.u32 [%m], 1;
-ld.volatile.global.u32 %v, [%o]; setp.ne.u32 %p, %v, 0; @%p red.global.add.u32 [%c], 1;
+.visible .entry enter(.param .u64 sink, .param .u64 rounds) {
+.reg .b64 %s, %n, %i; .reg .pred %p;
+ld.param.u64 %s, [sink]; ld.param.u64 %n, [rounds];
 mov.u64 %i, 1;
 LOOP: mad.lo.u64 %i, %i, 3, 1; sub.u64 %n, %n, 1; setp.ne.u64 %p, %n, 0; @%p bra LOOP;
-setp.eq.u64 %p, %i, 0; @%p red.global.add.u32 [%c], 1;
-ld.volatile.global.u32 %v, [%o]; setp.ne.u32 %p, %v, 0; @%p red.global.add.u32 [%c], 1;
-red.global.add.u32 [%m], -1; ret; }";
+setp.eq.u64 %p, %i, 0; @%p red.global.add.u32 [%s], 1;
+ret; }";
 
-const MINE: usize = 0;
+/// Each block writes its process's number into `holder` again and again and looks whether it stays there, and counts in `clashes`
+/// when it does not. There is no loop, at whose way back the device could be given away in between.
+fn hold() -> String {
+    let look = "ld.volatile.global.u32 %v, [%h]; setp.ne.u32 %p, %v, %m; @%p red.global.add.u32 [%c], 1;\n";
+    let section = format!("st.volatile.global.u32 [%h], %m;\n{}", look.repeat(8));
+    format!(
+        ".version 7.0 .target sm_70 .address_size 64
+.visible .entry hold(.param .u64 holder, .param .u64 clashes, .param .u32 me) {{
+.reg .b64 %h, %c; .reg .b32 %m, %v; .reg .pred %p;
+ld.param.u64 %h, [holder]; ld.param.u64 %c, [clashes]; ld.param.u32 %m, [me];
+{}ret; }}",
+        section.repeat(8)
+    )
+}
+
+const HOLDER: usize = 0;
 const CLASHES: usize = 2;
 const DONE: usize = 3;
 const KERNELS: u32 = 20;
@@ -127,11 +139,11 @@ const KERNELS: u32 = 20;
 fn contender(place: &Path, me: usize) {
     let context = context();
     let (words, base) = shared_words(place);
-    let enter = function(module(ENTER), "enter");
+    let hold = function(module(&hold()), "hold");
     let at = |word: usize| base + 4 * word as u64;
     while words[DONE..DONE + 2].iter().any(|done| done.load(SeqCst) < KERNELS) {
-        let parameters = [at(MINE + me), at(MINE + 1 - me), at(CLASHES), 3000];
-        assert_eq!(launch(enter, 64, 1, 0, &parameters), CUDA_SUCCESS);
+        let parameters = [at(HOLDER), at(CLASHES), me as u64 + 1];
+        assert_eq!(launch(hold, 2000, 1, 0, &parameters), CUDA_SUCCESS);
         ok!(cuCtxSynchronize());
         words[DONE + me].fetch_add(1, SeqCst);
     }
@@ -151,12 +163,11 @@ fn kernels_of_one_process_at_a_time_have_the_device() {
     let _context = context();
     let words = shared_words(&place).0;
     assert_eq!(words[CLASHES].load(SeqCst), 0, "blocks of two processes ran at once");
-    assert_eq!((words[MINE].load(SeqCst), words[MINE + 1].load(SeqCst)), (0, 0));
     let kernels = lines(&place, "kernel");
     for (i, pid) in pids.iter().enumerate() {
         let own: Vec<&Line> = kernels.iter().filter(|line| line.number(2) == *pid).collect();
         assert_eq!(own.len() as u32, words[DONE + i].load(SeqCst), "a line a kernel");
-        assert!(own.iter().all(|k| k.fields.len() == 7 && k.number(1) == 0 && k.fields[6] == "enter"));
+        assert!(own.iter().all(|k| k.fields.len() == 7 && k.number(1) == 0 && k.fields[6] == "hold"));
         assert!(own.iter().all(|k| k.number(3) < k.number(4)));
         assert!(own.windows(2).all(|k| k[0].number(4) <= k[1].number(3)), "they waited for each");
         assert!(lines(&place, "turn").iter().any(|turn| turn.number(2) == *pid));
@@ -174,7 +185,7 @@ fn rival(place: &Path, me: usize) {
     while words[DONE + 1 - me].load(SeqCst) == 0 {
         std::thread::yield_now();
     }
-    let parameters = [at(MINE + me), at(MINE + 1 - me), at(CLASHES), 2000];
+    let parameters = [at(CLASHES), 2000];
     assert_eq!(launch(enter, 40_000, 1, 0, &parameters), CUDA_SUCCESS);
     ok!(cuCtxSynchronize());
     drop(context);
@@ -275,10 +286,9 @@ fn a_block_that_runs_for_long_gives_the_device_away_in_between() {
 /// Three kernels with events between them, whose distance goes into a file.
 fn timed(place: &Path) {
     let _context = context();
-    let (words, base) = shared_words(place);
-    words[MINE].store(0, SeqCst);
+    let (_, base) = shared_words(place);
     let (enter, stream, between) = (function(module(ENTER), "enter"), stream(1), [event(0), event(0)]);
-    let parameters = [base, base + 4 * 64, base + 4 * CLASHES as u64, 20_000];
+    let parameters = [base + 4 * CLASHES as u64, 20_000];
     for i in 0..3 {
         assert_eq!(launch(enter, 8, 1, stream, &parameters), CUDA_SUCCESS);
         if let Some(event) = between.get(i) {
@@ -431,9 +441,9 @@ extern "C" fn nothing(_: *mut c_void) {}
 
 fn threads_of_the_device(expected: i32) {
     let _context = context();
-    let (words, base) = (alloc(64), alloc(4));
+    let words = alloc(64);
     let enter = function(module(ENTER), "enter");
-    assert_eq!(launch(enter, 64, 1, 0, &[words, words + 8, base, 10]), CUDA_SUCCESS);
+    assert_eq!(launch(enter, 64, 1, 0, &[words, 10]), CUDA_SUCCESS);
     ok!(cuCtxSynchronize());
     // A stream's thread that has just had work is there for a while.
     ok!(cuLaunchHostFunc(0, nothing, std::ptr::null_mut()));

