@@ -44,6 +44,10 @@ impl Bell {
 
     /// There is news for the server.
     pub fn ring(&self) {
+        // The program may have closed it, and have a file of its own under the number.
+        if !super::fork::is_ours(self.descriptor()) {
+            return;
+        }
         // Full means that it was rung already.
         let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
     }
