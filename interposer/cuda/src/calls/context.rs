@@ -47,10 +47,15 @@ pub fn cuCtxCreate_v4(cx: Cx, out: Ptr<Handle>, params: Ptr<c_void>, flags: u32,
 fn create(cx: Cx, out: Ptr<Handle>, flags: u32, ordinal: i32) -> Answer {
     out.not_null()?;
     let device = cx.session.device(ordinal)?;
-    let pool = device.pool;
     if flags & !CONTEXT_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
+    super::credit::with_room(cx, device, 0, || try_to_create(cx, out, flags, ordinal))
+}
+
+fn try_to_create(cx: Cx, out: Ptr<Handle>, flags: u32, ordinal: i32) -> Answer {
+    let device = cx.session.device(ordinal)?;
+    let pool = device.pool;
     let contexts = &cx.session.contexts;
     let (handle, pending) = contexts.create(|handle, context| {
         context.device.store(ordinal, Relaxed);

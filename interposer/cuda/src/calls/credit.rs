@@ -26,7 +26,7 @@ const WAITING_MAX: u64 = 256 << 20;
 const AT_ONCE: usize = 16;
 
 /// The device of the current context.
-fn device(cx: Cx) -> Answer<&'static Device> {
+pub fn device(cx: Cx) -> Answer<&'static Device> {
     cx.session.device(cx.current()?.device.load(Relaxed))
 }
 
@@ -85,14 +85,13 @@ fn reclaim(cx: Cx, device: &Device, bytes: u64) -> bool {
     possible && cx.session.uses.revoke && send::heap_reclaim(cx, device.pool).is_ok()
 }
 
-/// Carries out an allocation of `bytes` (as far as known) that does not come from credit; once more, if it finds no memory,
-/// when all that is unused was given back, of this session and of others.
-pub fn with_room(cx: Cx, bytes: u64, mut allocate: impl FnMut() -> Answer) -> Answer {
+/// Carries out what takes `bytes` (as far as known) of a device's memory and does not come from credit; once more, if it finds
+/// none, when all that is unused was given back, of this session and of others.
+pub fn with_room(cx: Cx, device: &Device, bytes: u64, mut allocate: impl FnMut() -> Answer) -> Answer {
     match allocate() {
         Err(OUT_OF_MEMORY) => {}
         other => return other,
     }
-    let device = device(cx)?;
     {
         let heap = &device.heap;
         let _growing = lock(&heap.growing);
@@ -110,7 +109,6 @@ pub fn with_room(cx: Cx, bytes: u64, mut allocate: impl FnMut() -> Answer) -> An
 pub fn revoke(cx: Cx, device: &'static Device) {
     let heap = &device.heap;
     reap(cx, heap);
-    // Runs that do not go now are tried again when the server asks again.
     let _ = give_back(cx, device, Some(0));
     let contexts = heap.contexts();
     let (apart, here) = contexts.split_at(contexts.len().saturating_sub(1).min(AT_ONCE));
@@ -125,6 +123,10 @@ pub fn revoke(cx: Cx, device: &'static Device) {
     });
     // The program may be giving back as well.
     heap.wait_for_leaving();
+    // What did not go is tried again when the server asks again. Contexts that cannot be waited for take theirs with them.
+    if give_back(cx, device, Some(0)).is_err() {
+        tell(cx, device);
+    }
 }
 
 /// Waits for the work of a context, without taking an error from the call that shall report it, and gives back what was freed

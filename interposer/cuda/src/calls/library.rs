@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 
+use super::credit;
 use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
 use super::module::{bind, empty, index_of, variable};
@@ -74,6 +75,14 @@ pub fn cuLibraryLoadFromFile(
 }
 
 fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
+    match credit::device(cx) {
+        Ok(device) => credit::with_room(cx, device, 0, || try_to_load(cx, out, &image, jit)),
+        // A library needs no context.
+        Err(_) => try_to_load(cx, out, &image, jit),
+    }
+}
+
+fn try_to_load(cx: Cx, out: Ptr<Handle>, image: &Source<'_>, jit: &Jit) -> Answer {
     let parcel = send_parcel(cx, &image.bytes)?;
     let wrapped = image.wrapped;
     let options = jit.encode();

@@ -35,7 +35,7 @@ pub fn cuMemAlloc_v2(cx: Cx, address: Ptr<CUdeviceptr>, bytes: usize) -> Answer 
         Some(at) => at,
         None => {
             let (mut at, mut pitch) = (0, 0);
-            credit::with_room(cx, bytes as u64, || {
+            credit::with_room(cx, credit::device(cx)?, bytes as u64, || {
                 send::mem_alloc(cx, bytes as u64, 0, 0, 0, 0, &mut at, &mut pitch)
             })?;
             at
@@ -60,7 +60,7 @@ pub fn cuMemAllocPitch_v2(
     }
     let (mut at, mut row) = (0, 0);
     let least = (width as u64).saturating_mul(height as u64);
-    credit::with_room(cx, least, || {
+    credit::with_room(cx, credit::device(cx)?, least, || {
         send::mem_alloc(cx, 0, 1, width as u64, height as u64, element, &mut at, &mut row)
     })?;
     cx.session.memory.add(at, row.saturating_mul(height as u64), cx.context, Origin::Plain);
@@ -114,8 +114,15 @@ fn allocate(
         return Err(INVALID_VALUE);
     }
     let mut at = 0;
-    credit::with_room(cx, bytes as u64, || send::mem_alloc_async(cx, bytes as u64, pool, stream, &mut at))?;
     let context = stream.object.map_or(cx.context, |stream| stream.context.load(Relaxed));
+    // The memory is the pool's device's, or that of the stream.
+    let ordinal = match cx.session.pools.get(pool) {
+        Some(pool) => pool.device.load(Relaxed),
+        None => cx.within(context).current()?.device.load(Relaxed),
+    };
+    credit::with_room(cx, cx.session.device(ordinal)?, bytes as u64, || {
+        send::mem_alloc_async(cx, bytes as u64, pool, stream, &mut at)
+    })?;
     cx.session.memory.add(at, bytes as u64, context, Origin::Pooled);
     address.set(at)
 }

@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::{kinds, numbers};
 use gpupool_protocol::wire::codec::Wire;
 
+use super::credit;
 use super::images::{self, Source, loaded, send_parcel};
 use super::jit::Jit;
 use crate::code::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
@@ -55,6 +56,10 @@ pub fn cuModuleLoadFatBinary(cx: Cx, module: Ptr<Handle>, image: Ptr<c_void>) ->
 }
 
 fn load(cx: Cx, out: Ptr<Handle>, image: Source<'_>, jit: &Jit) -> Answer {
+    credit::with_room(cx, credit::device(cx)?, 0, || try_to_load(cx, out, &image, jit))
+}
+
+fn try_to_load(cx: Cx, out: Ptr<Handle>, image: &Source<'_>, jit: &Jit) -> Answer {
     let parcel = send_parcel(cx, &image.bytes)?;
     let wrapped = image.wrapped;
     let options = jit.encode();

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use gpupool_protocol::api::kinds;
 
 use super::context::purge;
+use super::credit;
 use crate::code::{Answer, INVALID_CONTEXT, INVALID_VALUE};
 use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
@@ -46,7 +47,7 @@ pub fn cuDevicePrimaryCtxRetain(cx: Cx, out: Ptr<Raw<kinds::Context>>, ordinal: 
     // Held during the call: who comes second must not go on before the context is there.
     let mut primary = lock(&device.primary);
     if primary.retained == 0 {
-        send::primary_retain(cx.within(0), handle, device.pool)?;
+        credit::with_room(cx, device, 0, || send::primary_retain(cx.within(0), handle, device.pool))?;
         context.sticky.store(0, Relaxed);
         context.active.store(true, Relaxed);
     }
