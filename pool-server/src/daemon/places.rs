@@ -20,8 +20,8 @@ const ONE_ADDRESS: usize = 192;
 const WAITING: usize = 256;
 /// So long nobody's silence costs it its place. An honest client speaks as soon as it is connected.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// With so many waiting, half as long; with twice as many, a third; and so on. Clients that start together are not so many,
-/// and behind a crowd that says nothing a client gets in before it gives up.
+/// With so many waiting, half as long; with twice as many, a third: behind a crowd that says nothing a client gets in before it
+/// gives up. Not less than a third, since hundreds of honest programs may start together on a busy machine.
 const CROWD: usize = 16;
 
 /// Where a peer comes from.
@@ -123,7 +123,7 @@ impl Places {
     /// How long a peer may be silent now.
     fn patience(&self) -> Duration {
         let waiting = WAITING - self.waiting.available_permits().min(WAITING);
-        self.patience / (1 + waiting / CROWD) as u32
+        self.patience / (1 + waiting / CROWD).min(3) as u32
     }
 
     /// A permit of `from`. If there is none, the peer that has been silent longest loses its place: of `origin`, or of the
@@ -344,6 +344,13 @@ mod tests {
         assert!(place.ended.try_recv().is_err());
         assert_eq!(places.lock().shed(None, Duration::ZERO), Some(Shed::Done));
         assert_eq!(place.listen(std::future::pending::<()>()).await, None);
+    }
+
+    #[tokio::test]
+    async fn who_speaks_within_a_third_of_a_second_keeps_its_place_in_any_crowd() {
+        let places = Places::new();
+        let _waiting: Vec<_> = (0..WAITING).map(|_| places.queue(&Peer::Unix { uid: 5 }).unwrap()).collect();
+        assert!(places.patience() >= Duration::from_millis(300));
     }
 
     #[tokio::test]
