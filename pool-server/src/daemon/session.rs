@@ -171,20 +171,26 @@ impl End {
 struct Shortage {
     /// The newest of its questions.
     n: u64,
-    under_way: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The device, and the wait for its memory.
+    under_way: Option<(u32, Wait)>,
 }
 
+type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl Shortage {
-    /// The worker asks. A question that comes before the last one is answered has the same answer.
-    fn begin(&mut self, n: u64, reclaim: impl FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>>) {
+    /// The worker asks. A question that comes before the last one is answered has the same answer; nobody waits for that
+    /// any more, if it is about another device.
+    fn begin(&mut self, n: u64, device: u32, reclaim: impl FnOnce() -> Wait) {
         self.n = n;
-        self.under_way.get_or_insert_with(reclaim);
+        if self.under_way.as_ref().is_none_or(|(of, _)| *of != device) {
+            self.under_way = Some((device, reclaim()));
+        }
     }
 
     /// Waits for the answer; the question's number. For ever while there is no question. Giving it up loses nothing.
     async fn end(&mut self) -> u64 {
         match &mut self.under_way {
-            Some(under_way) => under_way.as_mut().await,
+            Some((_, under_way)) => under_way.as_mut().await,
             None => std::future::pending().await,
         }
         self.under_way = None;
@@ -220,7 +226,7 @@ async fn run(
             },
             message = worker.incoming.next::<FromWorker>() => match message {
                 Ok(Some(FromWorker::Pong { n })) => drop(to_client.send(&ServerMessage::Pong { n })),
-                Ok(Some(FromWorker::Short { n, device })) => shortage.begin(n, || {
+                Ok(Some(FromWorker::Short { n, device })) => shortage.begin(n, device, || {
                     Box::pin(Arc::clone(&shared.reclaim).from_others(memory.session(), device))
                 }),
                 Ok(Some(FromWorker::Failed { reason })) => return End::Broken(reason),
@@ -263,6 +269,19 @@ mod tests {
     fn inventory(memory: &[u64]) -> Snapshot {
         let device = |m: &u64| DeviceInfo { name: "card".into(), total_memory: *m, ..DeviceInfo::default() };
         Snapshot { devices: memory.iter().map(device).collect(), ..Snapshot::default() }
+    }
+
+    #[tokio::test]
+    async fn the_newest_question_is_answered_when_its_own_device_was_asked_for() {
+        let never = || -> Wait { Box::pin(std::future::pending()) };
+        let at_once = || -> Wait { Box::pin(std::future::ready(())) };
+        let mut shortage = Shortage::default();
+        shortage.begin(1, 0, at_once);
+        shortage.begin(2, 0, never);
+        assert_eq!(shortage.end().await, 2);
+        shortage.begin(3, 0, never);
+        shortage.begin(4, 1, at_once);
+        assert_eq!(shortage.end().await, 4);
     }
 
     #[test]
