@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod census;
+mod each_road;
 pub mod process;
 pub mod random;
 pub mod road;

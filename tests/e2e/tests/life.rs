@@ -9,24 +9,7 @@ use rustix::process::{Pid, Signal};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Gives each function a test a transport.
-macro_rules! on_both_transports {
-    ($($name:ident)*) => {
-        $(mod $name {
-            use super::Road;
-            #[test]
-            fn shm() {
-                super::$name(Road::Shm);
-            }
-            #[test]
-            fn tcp() {
-                super::$name(Road::Tcp);
-            }
-        })*
-    };
-}
-
-on_both_transports! {
+gpupool_e2e::on_both_transports! {
     a_killed_clients_worker_goes
     a_client_that_exits_leaves_no_worker
     a_killed_worker_is_an_error

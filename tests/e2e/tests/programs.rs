@@ -9,28 +9,7 @@ use gpupool_e2e::{Road, build, client, repository, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Gives each function a test a road.
-macro_rules! on_every_road {
-    ($($name:ident)*) => {
-        $(mod $name {
-            use super::Road;
-            #[test]
-            fn native() {
-                super::$name(Road::Native);
-            }
-            #[test]
-            fn shm() {
-                super::$name(Road::Shm);
-            }
-            #[test]
-            fn tcp() {
-                super::$name(Road::Tcp);
-            }
-        })*
-    };
-}
-
-on_every_road!(numba_vector_add numba_block_reduction kernel_printf broken_ptx no_fitting_image only_machine_code);
+gpupool_e2e::on_every_road!(numba_vector_add numba_block_reduction kernel_printf broken_ptx no_fitting_image only_machine_code);
 
 fn numba(road: Road, script: &str, last_line: &str) {
     let mut command = road.command(build::python());

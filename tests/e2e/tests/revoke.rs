@@ -140,23 +140,7 @@ fn free_memory_is_told_truly(road: Road) {
     passes(idle);
 }
 
-macro_rules! on_both_transports {
-    ($($name:ident)*) => {
-        $(mod $name {
-            use super::Road;
-            #[test]
-            fn shm() {
-                super::$name(Road::Shm);
-            }
-            #[test]
-            fn tcp() {
-                super::$name(Road::Tcp);
-            }
-        })*
-    };
-}
-
-on_both_transports! {
+gpupool_e2e::on_both_transports! {
     gets_all_that_is_freed
     what_kernels_still_use_stays
     a_stopped_client_costs_its_neighbours_no_more_than_a_moment
