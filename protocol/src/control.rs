@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod again;
 mod client;
 mod error;
 mod framing;
@@ -25,6 +26,7 @@ mod probe;
 mod secret;
 
 pub use address::{AddressError, ServerAddress};
+pub use again::open_session;
 pub use client::{Control, DataPath, Event, connect};
 pub use error::ConnectError;
 pub use framing::{

@@ -243,6 +243,37 @@ fn a_failed_probe_is_not_repeated() {
     assert!(start.elapsed() < TIMEOUT / 2);
 }
 
+/// A server that closes its first connections without an answer, as one does that takes them for silent.
+fn closes_first(many: usize) -> ClientConfig {
+    let seen = std::cell::Cell::new(0);
+    let address = server(move |mut stream| {
+        greet(&mut stream, hello());
+        let message = read(&mut stream);
+        if seen.replace(seen.get() + 1) < many {
+            return;
+        }
+        let reply = match message {
+            ClientMessage::Probe => {
+                ServerMessage::ProbeReply(ProbeReply { driver_version: 12090, server_version: "test".into() })
+            }
+            _ => ServerMessage::Opened(Box::new(opened(Vec::new()))),
+        };
+        write(&mut stream, &reply);
+    });
+    config(&address.to_string())
+}
+
+#[test]
+fn a_conversation_that_was_cut_short_is_begun_anew_but_not_for_ever() {
+    let opened =
+        |many| open_session(&closes_first(many), &Open::default(), soon()).map(|(_, opened)| opened.session);
+    assert_eq!(opened(2).unwrap(), 5);
+    let error = opened(3).unwrap_err();
+    assert!(matches!(error, ConnectError::Broken { .. }), "{error}");
+    assert_eq!(driver_version_via(&closes_first(2), || None).unwrap(), 12090);
+    assert!(driver_version_via(&closes_first(3), || None).is_err());
+}
+
 /// An address of this machine that is not a loopback one, as the kernel would choose it; no packet is sent.
 fn own_address() -> Option<SocketAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();

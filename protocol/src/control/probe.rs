@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::address::ServerAddress;
-use super::client::connect;
+use super::again;
 use super::error::ConnectError;
 use crate::config::ClientConfig;
 
@@ -53,7 +53,7 @@ fn ask(
         return Ok(version);
     }
     let deadline = Instant::now() + config.connect_timeout;
-    let version = connect(config, deadline)?.probe(deadline)?.driver_version;
+    let version = again::probe(config, deadline)?.driver_version;
     if let Some(cache) = cache {
         // A cache that cannot be written costs a probe a process, nothing else.
         let _ = cache.write(server, version);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use gpupool_protocol::config::{ClientConfig, ConfigError};
 use gpupool_protocol::control::{
-    ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, connect, host_key,
+    ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, host_key, open_session,
 };
 use gpupool_protocol::handle::Kind;
 use gpupool_protocol::wire::{ClientLink, LinkError};
@@ -64,8 +64,7 @@ fn set_up() -> Result<(), StartError> {
     let config = ClientConfig::load()?;
     log::set(&config.log);
     let deadline = Instant::now() + config.connect_timeout;
-    let mut control = connect(&config, deadline)?;
-    let opened = control.open(&config, &request(&config), deadline)?;
+    let (control, opened) = open_session(&config, &request(&config), deadline)?;
     let server = control.server().to_owned();
     let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let devices = devices::visible(&opened.snapshot, wanted.as_deref(), false);
