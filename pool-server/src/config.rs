@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use gpupool_protocol::small_file;
 use serde::Deserialize;
 
 use crate::daemon::DaemonConfig;
@@ -64,7 +65,7 @@ impl Settings {
     /// These settings, completed by those of `file`, or of the default file if that exists.
     pub fn completed_by_file(self, file: Option<&Path>) -> anyhow::Result<Self> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
-        let content = match std::fs::read_to_string(path) {
+        let (content, _) = match small_file::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && file.is_none() => return Ok(self),
             other => other.with_context(|| format!("cannot read {}", path.display()))?,
         };

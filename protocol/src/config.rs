@@ -32,6 +32,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::control::{CONNECTIONS_MAX, Class, Needs, ServerAddress, Token};
+use crate::small_file;
 
 /// The file that is read where `GPUPOOL_CONFIG` names no other.
 pub const DEFAULT_FILE: &str = "/etc/gpupool/client.toml";
@@ -126,6 +127,24 @@ pub enum ConfigError {
     },
 }
 
+/// Characters of a problem that are shown, about.
+const SHOWN: usize = 400;
+
+impl ConfigError {
+    /// A value that does not fit. Of a problem that repeats a very long value, beginning and end are kept.
+    fn value(place: String, problem: &str) -> Self {
+        let problem = match problem.char_indices().nth(SHOWN) {
+            None => problem.into(),
+            Some(_) => {
+                let end: Vec<char> = problem.chars().rev().take(SHOWN / 2).collect();
+                let begin = problem.chars().take(SHOWN / 2);
+                begin.chain(['…']).chain(end.into_iter().rev()).collect()
+            }
+        };
+        Self::Value { place, problem }
+    }
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
@@ -183,14 +202,14 @@ impl ClientConfig {
         let mut config = Self::default();
         let named = variable("GPUPOOL_CONFIG").map(PathBuf::from);
         let file = named.clone().unwrap_or_else(|| DEFAULT_FILE.into());
-        match std::fs::read_to_string(&file) {
-            Ok(content) => config.take_file(&file, &content, &variable)?,
+        match small_file::read(&file) {
+            Ok((content, _)) => config.take_file(&file, &content, &variable)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound && named.is_none() => {}
             Err(problem) => return Err(ConfigError::Read { file, problem }),
         }
         for (_, name, set) in KEYS {
             let Some(value) = variable(name) else { continue };
-            let wrong = |problem| ConfigError::Value { place: name.into(), problem };
+            let wrong = |problem: String| ConfigError::value(name.into(), &problem);
             let value = value.to_str().ok_or_else(|| wrong("is not UTF-8".into()))?;
             set(&mut config, value).map_err(wrong)?;
         }
@@ -216,7 +235,7 @@ impl ClientConfig {
         })?;
         for (key, value) in &table {
             let wrong =
-                |problem| ConfigError::Value { place: format!("{}, `{key}`", file.display()), problem };
+                |problem: String| ConfigError::value(format!("{}, `{key}`", file.display()), &problem);
             let Some((_, name, set)) = KEYS.iter().find(|(k, ..)| k == key && !k.is_empty()) else {
                 let known: Vec<&str> = KEYS.iter().map(|k| k.0).filter(|k| !k.is_empty()).collect();
                 return Err(wrong(format!("there is no such key; the keys are {}", known.join(", "))));
@@ -394,11 +413,10 @@ fn one_word(value: &str) -> Result<&str, String> {
 
 fn token_from(file: &Path) -> Result<Token, String> {
     let shown = file.display();
-    let meta = std::fs::metadata(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
+    let (content, meta) = small_file::read(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
     if meta.mode() & 0o007 != 0 {
         return Err(format!("{shown} is open to everybody; say chmod 600 {shown}"));
     }
-    let content = std::fs::read_to_string(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
     Ok(Token::new(one_word(&content).map_err(|e| format!("{shown}: {e}"))?))
 }
 

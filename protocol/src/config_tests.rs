@@ -126,6 +126,13 @@ fn errors_name_the_file_the_key_and_what_fits() {
 }
 
 #[test]
+fn a_very_long_value_is_not_repeated_whole() {
+    let said = load(&[("GPUPOOL_SERVER", &"ä".repeat(100_000))]).unwrap_err().to_string();
+    assert!(said.chars().count() < 500, "{} characters", said.chars().count());
+    assert!(said.starts_with("GPUPOOL_SERVER: `ää") && said.ends_with("unix:/path"), "{said}");
+}
+
+#[test]
 fn a_token_file_is_read_unless_everybody_can() {
     let (_dir, path) = file("token", "the-token-of-today\n", 0o600);
     let config = load(&[("GPUPOOL_TOKEN_FILE", path.to_str().unwrap())]).unwrap();

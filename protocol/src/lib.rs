@@ -11,5 +11,6 @@ pub mod config;
 pub mod control;
 pub mod handle;
 pub mod image;
+pub mod small_file;
 pub mod transport;
 pub mod wire;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use gpupool_protocol::control::Token;
+use gpupool_protocol::small_file;
 
 use super::peer::tcp_owner;
 
@@ -116,13 +117,12 @@ const TOKEN_MIN: usize = 16;
 impl Tokens {
     fn read(file: &Path) -> anyhow::Result<Self> {
         let shown = file.display();
-        let meta = std::fs::metadata(file).with_context(|| format!("cannot read the token file {shown}"))?;
+        let (content, meta) =
+            small_file::read(file).with_context(|| format!("cannot read the token file {shown}"))?;
         ensure!(
             meta.mode() & 0o007 == 0,
             "the token file {shown} is open to everybody; say chmod 640 {shown}"
         );
-        let content =
-            std::fs::read_to_string(file).with_context(|| format!("cannot read the token file {shown}"))?;
         let tokens =
             Self::parse(&content).with_context(|| format!("the token file {shown} cannot be used"))?;
         ensure!(
