@@ -142,6 +142,9 @@ pub enum FleetError {
 const MOST: usize = 64;
 /// Instances that a device has at most.
 const MOST_INSTANCES: usize = 7;
+/// What a count should be that does not fit.
+const DEVICES: &str = "number of devices from 1 to 64";
+const INSTANCES: &str = "number of a device's MIG instances from 0 to 7";
 
 /// The devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +189,10 @@ impl Fleet {
     pub fn read(setting: Option<&str>, defaults: &Defaults) -> Result<Fleet, FleetError> {
         let setting = setting.map_or("1", str::trim);
         if let Ok(count) = setting.parse::<usize>() {
-            let entry = DeviceEntry { count: Some(count.clamp(1, MOST)), ..DeviceEntry::default() };
+            if !(1..=MOST).contains(&count) {
+                return Err(wrong(setting, DEVICES));
+            }
+            let entry = DeviceEntry { count: Some(count), ..DeviceEntry::default() };
             return Self::of(vec![entry], defaults);
         }
         if !setting.contains('/') && !setting.ends_with(".toml") {
@@ -205,9 +211,10 @@ impl Fleet {
         let mut all = Vec::new();
         for entry in entries {
             for turn in 0..entry.count.unwrap_or(1) {
-                if all.len() < MOST {
-                    all.push(entry.gpu(turn as u32, all.len(), defaults)?);
+                if all.len() == MOST {
+                    return Err(wrong(&format!("{} and more", MOST + 1), DEVICES));
                 }
+                all.push(entry.gpu(turn as u32, all.len(), defaults)?);
             }
         }
         Ok(Fleet(all))
@@ -318,9 +325,10 @@ impl DeviceEntry {
         };
         for entry in &self.mig {
             for turn in 0..entry.count.unwrap_or(1) {
-                if gpu.instances.len() < MOST_INSTANCES {
-                    gpu.instances.push(entry.instance(turn as u32, &gpu)?);
+                if gpu.instances.len() == MOST_INSTANCES {
+                    return Err(wrong(&format!("{} and more", MOST_INSTANCES + 1), INSTANCES));
                 }
+                gpu.instances.push(entry.instance(turn as u32, &gpu)?);
             }
         }
         Ok(gpu)
@@ -439,7 +447,22 @@ mod tests {
         assert_eq!(places, [(1, 0), (2, 1), (3, 2)]);
         assert_eq!(fleet.0[2].capability, (8, 9));
         assert!(matches!(Fleet::read(Some("many"), &defaults()), Err(FleetError::Value { .. })));
+        for none in ["0", "65", "18446744073709551615"] {
+            let said = Fleet::read(Some(none), &defaults()).unwrap_err().to_string();
+            assert!(said.contains(none) && said.contains("from 1 to 64"), "{said}");
+        }
         assert!(matches!(Fleet::read(Some("/no/such.toml"), &defaults()), Err(FleetError::Read { .. })));
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_said_at_once() {
+        for text in ["[[device]]\ncount = 65", "[[device]]\ncount = 9223372036854775807"] {
+            let said = from(text).unwrap_err().to_string();
+            assert!(said.contains("65 and more") && said.contains("from 1 to 64"), "{said}");
+        }
+        let said = from("[[device]]\n[[device.mig]]\nprofile = \"1g.5gb\"\ncount = 9223372036854775807");
+        assert!(said.unwrap_err().to_string().contains("8 and more"));
+        assert_eq!(from("[[device]]\ncount = 64").unwrap().0.len(), 64);
     }
 
     const MIXED: &str = r#"
