@@ -5,7 +5,7 @@
 //! - `SOFTCUDA_CACHE_SIZE`: how many bytes may be kept, with an optional K, M or G (default 256 MiB).
 #![forbid(unsafe_code)]
 
-use crate::config;
+use softcuda_device::setting::Settings;
 use softcuda_engine::CodeCache;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -29,8 +29,13 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Option<(PathBuf, u64)> {
             below("XDG_CACHE_HOME", "softcuda").or_else(|| below("HOME", ".cache/softcuda"))?
         }
     };
-    let size = variable("SOFTCUDA_CACHE_SIZE").and_then(|text| config::bytes(&text)).unwrap_or(256 << 20);
+    let size = size(&mut Settings::new(variable));
     place.is_absolute().then_some((place, size))
+}
+
+/// How many bytes may be kept.
+pub fn size(settings: &mut Settings<impl Fn(&str) -> Option<String>>) -> u64 {
+    settings.bytes("SOFTCUDA_CACHE_SIZE", 0).unwrap_or(256 << 20)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! What the environment says about the devices to present. Read once, by `cuInit` or by the first question for the
-//! version.
+//! version. One that means nothing has `cuInit` say so and answer `CUDA_ERROR_NO_DEVICE`.
 //!
 //! - `SOFTCUDA_DEVICES`: how many devices, or a file that says which: see [`softcuda_device::fleet`].
 //! - `SOFTCUDA_MEMORY`: bytes of device memory each, with an optional K, M or G (default 4 GiB, or half of the machine's
@@ -21,8 +21,11 @@
 #![forbid(unsafe_code)]
 
 use softcuda_device::fleet::{Defaults, Fleet, FleetError, Visible};
+use softcuda_device::setting::Settings;
 use softcuda_engine::Addresses;
 use std::sync::OnceLock;
+
+use crate::code_cache;
 
 /// The newest version that this library knows, which its types come from.
 pub const NEWEST_VERSION: i32 = 13040;
@@ -68,38 +71,33 @@ pub fn get() -> &'static Config {
 }
 
 fn read(variable: impl Fn(&str) -> Option<String>) -> Config {
-    let number = |name: &str| variable(name).and_then(|text| bytes(&text));
-    let version = number("SOFTCUDA_DRIVER_VERSION").and_then(|v| i32::try_from(v).ok());
-    let defaults = Defaults::read(&variable);
-    let slow = variable("SOFTCUDA_SLOW").and_then(|text| text.trim().parse::<f64>().ok());
+    let mut settings = Settings::new(&variable);
+    let defaults = Defaults::read(&mut settings);
+    let version = settings.number("SOFTCUDA_DRIVER_VERSION", 11_000..=NEWEST_VERSION as u64);
+    let slice = settings.number("SOFTCUDA_TIMESLICE_US", 1..=10_000_000);
+    let slow = settings.factor("SOFTCUDA_SLOW", 1.0..=1e6);
+    let refuse_hints = settings.is("SOFTCUDA_VMM_HINT", "refuse", "honour");
+    let other_addresses = settings.is("SOFTCUDA_ADDRESSES", "others", "usual");
+    let normal = settings.is("SOFTCUDA_PRIORITY", "normal", "idle");
+    let skip_machine_code = settings.is("SOFTCUDA_SASS", "skip", "refuse");
+    let _ = code_cache::size(&mut settings);
+    let devices = settings.text("SOFTCUDA_DEVICES");
     Config {
-        fleet: Fleet::read(variable("SOFTCUDA_DEVICES").as_deref(), &defaults),
-        driver_version: version.filter(|v| (11000..=NEWEST_VERSION).contains(v)).unwrap_or(NEWEST_VERSION),
+        fleet: match settings.wrong() {
+            Some(wrong) => Err(wrong.into()),
+            None => Fleet::read(devices.as_deref(), &defaults),
+        },
+        driver_version: version.map_or(NEWEST_VERSION, |version| version as i32),
         workers: defaults.multiprocessors as usize,
         visible: variable("CUDA_VISIBLE_DEVICES"),
         eager: variable("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
-        refuse_hints: variable("SOFTCUDA_VMM_HINT").is_some_and(|hint| hint == "refuse"),
-        addresses: match variable("SOFTCUDA_ADDRESSES").as_deref() {
-            Some("others") => Addresses::Others,
-            _ => Addresses::Usual,
-        },
-        slice: number("SOFTCUDA_TIMESLICE_US").unwrap_or(2000).clamp(1, 10_000_000) * 1000,
-        slow: slow.filter(|factor| (1.0..=1e6).contains(factor)).unwrap_or(1.0),
-        idle: variable("SOFTCUDA_PRIORITY").is_none_or(|priority| priority != "normal"),
-        skip_machine_code: variable("SOFTCUDA_SASS").is_some_and(|sass| sass == "skip"),
+        refuse_hints,
+        addresses: if other_addresses { Addresses::Others } else { Addresses::Usual },
+        slice: slice.unwrap_or(2000) * 1000,
+        slow: slow.unwrap_or(1.0),
+        idle: !normal,
+        skip_machine_code,
     }
-}
-
-/// A number with an optional unit.
-pub fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (digits, shift) = match text.chars().last()? {
-        'k' | 'K' => (&text[..text.len() - 1], 10),
-        'm' | 'M' => (&text[..text.len() - 1], 20),
-        'g' | 'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -107,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_units_and_nonsense() {
+    fn defaults_and_units() {
         let with = |pairs: &'static [(&str, &str)]| {
             let config = read(move |name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.to_owned()));
             let fleet = config.fleet.as_ref().unwrap().clone();
@@ -123,12 +121,29 @@ mod tests {
             ("SOFTCUDA_TIMESLICE_US", "50"),
         ]);
         assert_eq!(set, (3, 512 << 20, 12040, 50_000));
-        let odd = with(&[
+        assert!(read(|name| (name == "SOFTCUDA_DEVICES").then(|| "/none.toml".to_owned())).fleet.is_err());
+    }
+
+    #[test]
+    fn nonsense_is_said() {
+        let wrong = [
             ("SOFTCUDA_DEVICES", "0"),
             ("SOFTCUDA_MEMORY", "lots"),
+            ("SOFTCUDA_MEMORY", "1"),
+            ("SOFTCUDA_WORKERS", "-1"),
             ("SOFTCUDA_DRIVER_VERSION", "99990"),
-        ]);
-        assert_eq!(odd, (1, plain.1, NEWEST_VERSION, 2_000_000));
-        assert!(read(|name| (name == "SOFTCUDA_DEVICES").then(|| "/none.toml".to_owned())).fleet.is_err());
+            ("SOFTCUDA_TIMESLICE_US", "0"),
+            ("SOFTCUDA_SLOW", "0.5"),
+            ("SOFTCUDA_VMM_HINT", "never"),
+            ("SOFTCUDA_ADDRESSES", "odd"),
+            ("SOFTCUDA_PRIORITY", "high"),
+            ("SOFTCUDA_SASS", "run"),
+            ("SOFTCUDA_CACHE_SIZE", "much"),
+        ];
+        for (name, value) in wrong {
+            let config = read(|asked| (asked == name).then(|| value.to_owned()));
+            let said = config.fleet.unwrap_err().to_string();
+            assert!(said.starts_with(&format!("{name}: `{value}` is no ")), "{said}");
+        }
     }
 }

@@ -25,6 +25,8 @@
 use serde::Deserialize;
 use std::path::Path;
 
+use crate::setting::{self, Settings, WrongSetting};
+
 /// A place on the PCI bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pci {
@@ -94,17 +96,17 @@ pub struct Defaults {
 
 impl Defaults {
     /// What `SOFTCUDA_MEMORY` (4 GiB, or half of the machine's memory if that is less) and `SOFTCUDA_WORKERS` (one a core)
-    /// say. What cannot be read is as if it were not set.
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Defaults {
+    /// say.
+    pub fn read(settings: &mut Settings<impl Fn(&str) -> Option<String>>) -> Defaults {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let info = rustix::system::sysinfo();
         let half = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) / 2;
-        let number = |name: &str| variable(name).and_then(|text| parse_bytes(&text).ok());
         Defaults {
             name: "softcuda (CPU)".to_owned(),
             capability: (8, 9),
-            memory: number("SOFTCUDA_MEMORY").unwrap_or((4 << 30).min(half)).max(1 << 20),
-            multiprocessors: number("SOFTCUDA_WORKERS").unwrap_or(cores).clamp(1, 1024) as u32,
+            memory: settings.bytes("SOFTCUDA_MEMORY", 1 << 20).unwrap_or((4 << 30).min(half)).max(1 << 20),
+            multiprocessors: settings.number("SOFTCUDA_WORKERS", 1..=1024).unwrap_or(cores).clamp(1, 1024)
+                as u32,
         }
     }
 }
@@ -128,6 +130,9 @@ pub enum FleetError {
         /// Why.
         source: Box<toml::de::Error>,
     },
+    /// Another setting that means nothing.
+    #[error(transparent)]
+    Setting(#[from] WrongSetting),
     /// A value that means nothing.
     #[error("SOFTCUDA_DEVICES: `{value}` is no {what}")]
     Value {
@@ -225,8 +230,13 @@ impl Fleet {
     /// # Errors
     /// [`FleetError`].
     pub fn from_environment() -> Result<Fleet, FleetError> {
-        let variable = |name: &str| std::env::var(name).ok();
-        Self::read(variable("SOFTCUDA_DEVICES").as_deref(), &Defaults::read(variable))
+        let mut settings = Settings::new(|name: &str| std::env::var(name).ok());
+        let defaults = Defaults::read(&mut settings);
+        let devices = settings.text("SOFTCUDA_DEVICES");
+        match settings.wrong() {
+            Some(wrong) => Err(wrong.into()),
+            None => Self::read(devices.as_deref(), &defaults),
+        }
     }
 
     /// The devices that CUDA sees, by `CUDA_VISIBLE_DEVICES`, in its order. As with NVIDIA's driver the list ends at its
@@ -386,17 +396,7 @@ fn parse_capability(text: &str) -> Result<(u32, u32), FleetError> {
 
 /// A number of bytes with an optional K, M or G.
 fn parse_bytes(text: &str) -> Result<u64, FleetError> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return Err(wrong(text, "number of bytes")),
-    };
-    let bytes = digits.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| wrong(text, "number of bytes"))
+    setting::bytes(text).ok_or_else(|| wrong(text, "number of bytes"))
 }
 
 /// `[domain:]bus:device[.function]`, in hexadecimal; the function must be 0.

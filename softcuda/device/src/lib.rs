@@ -1,6 +1,7 @@
 //! What processes share of softcuda's devices.
 //!
 //! * [`fleet`]: which devices there are, the same for the driver and for its NVML.
+//! * [`setting`]: how settings in the environment are read.
 //! * [`state`]: one small file a device, mapped by every process that uses it: who uses it, how much memory each has, for
 //!   how long the device worked.
 //! * [`turn`]: whose kernels run. A device runs kernels of one process at a time.
@@ -13,6 +14,7 @@ pub mod fleet;
 pub mod home;
 mod map;
 pub mod process;
+pub mod setting;
 pub mod signal;
 pub mod state;
 pub mod trace;
