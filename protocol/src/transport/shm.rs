@@ -189,7 +189,10 @@ fn receive_fds(socket: &UnixStream) -> Result<([OwnedFd; FILES], u64), LinkError
         let mut data = [io::IoSliceMut::new(&mut bytes[have..])];
         let got = match rustix::net::recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::INTR) => continue,
-            Err(rustix::io::Errno::AGAIN) => return Err(LinkError::protocol("no shared memory within 3 s")),
+            Err(rustix::io::Errno::AGAIN) => {
+                let silent = "the worker gave none within 3 s";
+                return Err(LinkError::system("waiting for shared memory", silent));
+            }
             other => other.map_err(|e| LinkError::system("receiving shared memory", e))?,
         };
         for message in control.drain() {

@@ -114,7 +114,10 @@ pub fn init(flags: u32) -> Result {
         };
         let devices: std::io::Result<Vec<_>> = config.visible(fleet).iter().enumerate().map(make).collect();
         // Two threads may come here at once; the devices of the slower one are dropped again.
-        let _ = DEVICES.set(devices.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?);
+        let _ = DEVICES.set(devices.map_err(|error| {
+            eprintln!("softcuda: no addresses for the devices' memory: {error}; raise `ulimit -v`, or lower SOFTCUDA_MEMORY");
+            CUDA_ERROR_OUT_OF_MEMORY
+        })?);
     }
     if devices().is_empty() {
         return Err(CUDA_ERROR_NO_DEVICE);

@@ -3,7 +3,8 @@
 
 use crate::signal::Words;
 use crate::state::Shared;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,9 +27,14 @@ impl Map {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
         }
         let size = size_of::<Shared>();
-        if (stat.st_size as usize) < size {
-            // Growing to the same size twice, by two processes at once, is growing once.
-            rustix::fs::ftruncate(&file, size as u64)?;
+        // With its pages: one that a full file system cannot give would be a SIGBUS at the first access. Growing to the
+        // same size twice, by two processes at once, is growing once.
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size as u64) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if (stat.st_size as usize) < size => {
+                rustix::fs::ftruncate(&file, size as u64)?;
+            }
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
         }
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let address = unsafe {
@@ -87,5 +93,30 @@ impl<T: Atomics> Drop for Page<T> {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping; references to it cannot outlive it. A refusal only keeps it.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_has_its_pages_before_it_is_used() {
+        let directory = std::env::temp_dir().join(format!("softcuda-map-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("state");
+        let size = size_of::<Shared>() as u64;
+        // One that is there, but has no page, gets its pages too.
+        for sparse in [false, true] {
+            if sparse {
+                std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+            }
+            Map::open(&path).unwrap();
+            let meta = std::fs::metadata(&path).unwrap();
+            assert!(meta.len() >= size && meta.blocks() * 512 >= size, "{} blocks", meta.blocks());
+            std::fs::remove_file(&path).unwrap();
+        }
+        std::fs::remove_dir(&directory).unwrap();
     }
 }
