@@ -1,14 +1,14 @@
 //! A kernel that can be launched.
 
-use crate::codegen::cache::CodeCache;
-use crate::codegen::{Code, Exec, Generator, Object, Part, Unit, Variant};
+use crate::codegen::{Code, Exec, Object, Part, Unit, Variant};
+use crate::engine::{Policy, PutOff};
 use crate::error::of_text;
 use crate::ir::passes::{Reach, reach};
 use crate::ir::{Op, Opd, Program, Symbol};
 use crate::loaded::Placed;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a kernel parameter lies in [`crate::Launch::params`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Kernel {
     shared: Vec<u64>,
     /// What has been compiled, by variant. Locked while one is compiled: who needs another one waits.
     code: Mutex<HashMap<Variant, Result<Arc<Code>, String>>>,
+    /// By best variant: what is put off of it.
+    put_off: Mutex<HashMap<Variant, Option<Arc<PutOff>>>>,
 }
 
 impl fmt::Debug for Kernel {
@@ -93,6 +95,7 @@ impl Kernel {
             reach,
             shared,
             code: Mutex::default(),
+            put_off: Mutex::default(),
         }
     }
 
@@ -112,61 +115,81 @@ impl Kernel {
         self.local_bytes.next_multiple_of(16)
     }
 
-    /// The code for blocks of these dimensions, made now if this is the first time.
+    /// The best code for blocks of these dimensions.
+    pub(crate) fn variant(&self, block: [u32; 3]) -> Variant {
+        Variant::of(&self.program, &self.reach, block)
+    }
+
+    /// The code that is soonest made.
+    pub(crate) fn quick_variant(&self) -> Variant {
+        Variant::single(&self.reach)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Variant, Result<Arc<Code>, String>>> {
+        self.code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Code that has been made.
+    pub(crate) fn made(&self, variant: Variant) -> Option<Arc<Code>> {
+        self.slots().get(&variant)?.clone().ok()
+    }
+
+    /// Code, made now if this is the first time.
     pub(crate) fn code(
         &self,
-        generator: &dyn Generator,
-        cache: Option<&CodeCache>,
-        block: [u32; 3],
-    ) -> Result<Arc<Code>, String> {
-        let variant = Variant::of(&self.program, &self.reach, block);
-        let mut all = self.code.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(variant).or_insert_with(|| self.make(generator, cache, variant)).clone()
-    }
-
-    fn make(
-        &self,
-        generator: &dyn Generator,
-        cache: Option<&CodeCache>,
         variant: Variant,
+        make: impl FnOnce(&Recipe) -> Result<Object, String>,
     ) -> Result<Arc<Code>, String> {
-        let object = self.compile(generator, cache, variant, Part::Kernel)?;
-        object.link(&self.placed.addresses).map(Arc::new).map_err(no_memory)
+        let link =
+            || make(&self.recipe(variant))?.link(&self.placed.addresses).map(Arc::new).map_err(no_memory);
+        self.slots().entry(variant).or_insert_with(link).clone()
     }
 
-    /// The version of its code for single lanes.
-    pub(crate) fn make_lanes(
-        &self,
-        generator: &dyn Generator,
-        cache: Option<&CodeCache>,
-        code: &Code,
-    ) -> Result<Exec, String> {
-        let object = self.compile(generator, cache, code.variant, Part::Lanes(&code.places))?;
+    /// Code that was made beside, for the launches from now on, with its version for single lanes. Without memory for it there is none.
+    pub(crate) fn install(&self, group: &Object, lanes: &Object) {
+        let (Ok(code), Ok(lanes)) = (group.link(&self.placed.addresses), self.map(lanes)) else { return };
+        code.has_lanes(lanes);
+        self.slots().entry(code.variant).or_insert_with(|| Ok(Arc::new(code)));
+    }
+
+    /// Code with the addresses of this kernel's variables.
+    pub(crate) fn map(&self, object: &Object) -> Result<Exec, String> {
         object.map(&self.placed.addresses).map_err(no_memory)
     }
 
-    fn compile(
-        &self,
-        generator: &dyn Generator,
-        cache: Option<&CodeCache>,
-        variant: Variant,
-        part: Part,
-    ) -> Result<Object, String> {
-        let unit = Unit {
-            program: &self.program,
-            reach: &self.reach,
-            shared: &self.shared,
+    /// What is put off of its best code, by the rules of `policy`.
+    pub(crate) fn put_off(&self, policy: &Policy, best: Variant) -> Option<Arc<PutOff>> {
+        let mut all = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let f = &self.program.functions[self.reach.functions[0] as usize];
+        all.entry(best).or_insert_with(|| PutOff::of(policy, f, best).map(Arc::new)).clone()
+    }
+
+    /// What its code is made from.
+    pub(crate) fn recipe(&self, variant: Variant) -> Recipe {
+        Recipe {
+            program: self.program.clone(),
+            reach: self.reach.clone(),
+            shared: self.shared.clone(),
             variant,
             local: self.local_step(),
-            part,
-        };
-        // A compiler that gives up by panicking has given up all the same.
-        let compile = std::panic::AssertUnwindSafe(|| match cache {
-            Some(cache) => cache.object(generator, &unit),
-            None => generator.compile(&unit),
-        });
-        let made = std::panic::catch_unwind(compile);
-        made.unwrap_or_else(|_| Err("the code generator panicked".to_string()))
+        }
+    }
+}
+
+/// What code of a kernel is made from, without the kernel and what that holds of the device.
+pub(crate) struct Recipe {
+    program: Arc<Program>,
+    reach: Reach,
+    shared: Vec<u64>,
+    variant: Variant,
+    local: u32,
+}
+
+impl Recipe {
+    /// What a generator is given.
+    pub fn unit<'a>(&'a self, part: Part<'a>) -> Unit<'a> {
+        let Recipe { program, reach, shared, variant, local } = self;
+        Unit { program, reach, shared, variant: *variant, local: *local, part }
     }
 }
 

@@ -65,7 +65,13 @@
 //! over the lanes stay scalar, the others are rows of 128-bit vectors. Where lanes go different ways each runs a scalar version of
 //! the kernel until they meet at the immediate post-dominator: one after the other, or on stacks of their own where they may
 //! wait (`runtime::parting`). That version is compiled when the first lane needs it. `SOFTCUDA_CODEGEN=scalar` turns all this
-//! off. One thread at a time run: blocks smaller than a group; kernels that use registers of 128 bits; kernels that call functions
+//! off.
+//!
+//! Vectors of long kernels take seconds to make, where code for one thread at a time takes milliseconds. So a kernel of more than 200
+//! operations on 32 lanes begins with the latter, and gets its vectors from a thread beside when it has run for about as long as they take to make
+//! (`engine::tiers`); the longest ones never. `SOFTCUDA_CODEGEN=vector` has them made at once.
+//!
+//! One thread at a time run: blocks smaller than a group; kernels that use registers of 128 bits; kernels that call functions
 //! with an `exit`.
 
 mod codegen;

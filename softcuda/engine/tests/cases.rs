@@ -128,3 +128,8 @@ fn axpy_and_nop() {
 fn again_one_thread_at_a_time() {
     common::again_one_thread_at_a_time();
 }
+
+#[test]
+fn again_with_vectors() {
+    common::again_with_vectors();
+}

@@ -293,3 +293,8 @@ fn kernels_are_not_called() {
 fn again_one_thread_at_a_time() {
     common::again_one_thread_at_a_time();
 }
+
+#[test]
+fn again_with_vectors() {
+    common::again_with_vectors();
+}

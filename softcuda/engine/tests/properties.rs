@@ -281,3 +281,8 @@ fn operations_agree_with_rust() {
 fn again_one_thread_at_a_time() {
     common::again_one_thread_at_a_time();
 }
+
+#[test]
+fn again_with_vectors() {
+    common::again_with_vectors();
+}

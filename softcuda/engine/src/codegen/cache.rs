@@ -52,15 +52,20 @@ impl CodeCache {
 
     /// The code of a unit: from its file, or made now and kept.
     pub(crate) fn object(&self, generator: &dyn Generator, unit: &Unit) -> Result<Object, String> {
-        let key = key(generator, unit);
-        if let Ok(object) = self.load(&key) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
+        if let Some(object) = self.kept(generator, unit) {
             return Ok(object);
         }
         let object = generator.compile(unit)?;
         // A full disk or a directory that is not ours: then the next process compiles again.
-        let _ = self.store(&key, &object);
+        let _ = self.store(&key(generator, unit), &object);
         Ok(object)
+    }
+
+    /// The code of a unit, if it has a file.
+    pub(crate) fn kept(&self, generator: &dyn Generator, unit: &Unit) -> Option<Object> {
+        let object = self.load(&key(generator, unit)).ok()?;
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(object)
     }
 
     /// The directory, if it is safe to take code from it. Opened anew each time: a program may close all descriptors.

@@ -53,7 +53,8 @@ pub struct Variant {
     pub rows: bool,
 }
 
-/// Which generator makes the code: `SOFTCUDA_CODEGEN` is `scalar` or `vector`. Meant for tests and for finding faults.
+/// Whether there are vectors at all: not if `SOFTCUDA_CODEGEN` is `scalar`. Meant for tests and for finding faults; for
+/// other values see [`crate::engine`].
 fn vectors_wanted() -> bool {
     static WANTED: std::sync::LazyLock<bool> =
         std::sync::LazyLock::new(|| std::env::var_os("SOFTCUDA_CODEGEN").is_none_or(|v| v != "scalar"));
@@ -63,7 +64,6 @@ fn vectors_wanted() -> bool {
 impl Variant {
     /// The variant for blocks of these dimensions.
     pub fn of(program: &Program, reach: &Reach, block: [u32; 3]) -> Variant {
-        let scalar = if reach.waits { Mode::ThreadFibers } else { Mode::ThreadLoop };
         let threads = block.iter().product::<u32>();
         // Who are 32 to their program must be 32 here; else narrow groups compile quicker and suit narrow blocks.
         let lanes = reach.functions.iter().any(|f| program.functions[*f as usize].lanes());
@@ -73,11 +73,17 @@ impl Variant {
             None => 16,
         };
         if !vectors_wanted() || threads < width || !clif::takes(program, reach) {
-            return Variant { mode: scalar, width: 1, rows: false };
+            return Variant::single(reach);
         }
         let mode = if reach.waits { Mode::WarpFibers } else { Mode::WarpLoop };
         let rows = block[0].is_multiple_of(width) || block[1] * block[2] == 1;
         Variant { mode, width, rows }
+    }
+
+    /// The variant that runs one thread at a time: it is right for all blocks, and soonest made.
+    pub fn single(reach: &Reach) -> Variant {
+        let mode = if reach.waits { Mode::ThreadFibers } else { Mode::ThreadLoop };
+        Variant { mode, width: 1, rows: false }
     }
 }
 
@@ -144,6 +150,14 @@ pub struct Code {
 }
 
 impl Code {
+    /// The version for single lanes has been made.
+    pub fn has_lanes(&self, exec: Exec) {
+        let made = self.lanes.get_or_init(|| Ok(exec));
+        if let (Ok(exec), Some(entry)) = (made, self.entries.last()) {
+            entry.store(exec.address(), Ordering::Release);
+        }
+    }
+
     /// The entry point numbered `i`.
     pub fn entry(&self, i: usize) -> usize {
         self.entries[i].load(Ordering::Acquire)

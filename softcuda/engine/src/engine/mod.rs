@@ -4,9 +4,11 @@ mod compiler;
 mod gate;
 mod pool;
 mod realm;
+mod tiers;
 
 pub use gate::Gate;
 pub use realm::Realm;
+pub(crate) use tiers::{Policy, PutOff};
 
 use crate::codegen::cache::CodeCache;
 use crate::codegen::{Code, Mode};
@@ -20,6 +22,7 @@ use pool::Pool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 /// Threads of a block, as on every card.
 const MAX_BLOCK: u32 = 1024;
@@ -53,6 +56,8 @@ pub struct Launch {
 pub(crate) struct Grid {
     pub kernel: Arc<Kernel>,
     pub code: Arc<Code>,
+    /// What was put off, if there is better code than this.
+    put_off: Option<Arc<PutOff>>,
     /// For what of the code is not made yet.
     pub compiler: Arc<Compiler>,
     /// The parameters; padded, so that reads of the last one stay inside.
@@ -164,7 +169,17 @@ impl Engine {
         (grid.view, grid.realm) = (view.cloned(), realm.clone());
         let grid = Arc::new(grid);
         let _use = self.memory.enter();
-        self.pool.run(&grid)
+        let began = Instant::now();
+        let done = self.pool.run(&grid);
+        if let Some(off) = &grid.put_off {
+            self.compiler.ran(kernel, off, began.elapsed(), self.pool.gate());
+        }
+        done
+    }
+
+    /// Returns when no code is being made beside the kernels: long ones run one thread at a time until their vectors are there.
+    pub fn settle(&self) {
+        self.compiler.background.settle();
     }
 
     /// Compiles a kernel now, if it has not been: else the first launch does. Other shapes of blocks than the usual ones
@@ -176,7 +191,7 @@ impl Engine {
         self.code(kernel, kernel.required_block.unwrap_or([256, 1, 1])).map(drop)
     }
 
-    fn code(&self, kernel: &Kernel, block: [u32; 3]) -> Result<Arc<Code>, Fault> {
+    fn code(&self, kernel: &Kernel, block: [u32; 3]) -> Result<(Arc<Code>, Option<Arc<PutOff>>), Fault> {
         let internal = |e: String| Fault::new(FaultKind::Internal, format!("{}: {e}", kernel.name));
         self.compiler.code(kernel, block).map_err(internal)
     }
@@ -184,7 +199,7 @@ impl Engine {
     fn grid(&self, kernel: &Arc<Kernel>, launch: &Launch) -> Result<Grid, Fault> {
         let total = check(kernel, launch)?;
         let cluster = cluster(kernel, launch)?;
-        let code = self.code(kernel, launch.block)?;
+        let (code, put_off) = self.code(kernel, launch.block)?;
         if kernel.local_bytes > MAX_LOCAL {
             let what =
                 format!("{}: a thread needs {} bytes of local memory", kernel.name, kernel.local_bytes);
@@ -213,6 +228,7 @@ impl Engine {
         Ok(Grid {
             kernel: kernel.clone(),
             code,
+            put_off,
             compiler: self.compiler.clone(),
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),

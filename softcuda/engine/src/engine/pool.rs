@@ -74,7 +74,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Blocks all signals of this thread while it lives, and has it compute as kernels do: to nearest, with denormals. A
 /// program built for fast mathematics flushes them in all its threads, ours among them.
-struct Quiet(libc::sigset_t, u32);
+pub(super) struct Quiet(libc::sigset_t, u32);
 
 /// MXCSR with all exceptions masked, and nothing else.
 const PLAIN_FLOATS: u32 = 0x1f80;
@@ -92,7 +92,7 @@ fn swap_float_control(new: u32) -> u32 {
 }
 
 impl Quiet {
-    fn new() -> Quiet {
+    pub fn new() -> Quiet {
         // SAFETY: plain C calls on sets that live on this stack.
         unsafe {
             let mut all = std::mem::zeroed();

@@ -81,12 +81,21 @@ pub const CODEGEN: &str = "SOFTCUDA_CODEGEN";
 
 /// Runs all tests of this program again, with code of one thread at a time instead of vectors.
 pub fn again_one_thread_at_a_time() {
+    again("scalar");
+}
+
+/// Runs all tests of this program again, with vectors for long kernels too.
+pub fn again_with_vectors() {
+    again("vector");
+}
+
+fn again(code: &str) {
     if std::env::var_os(CODEGEN).is_some() {
         return; // this is that run, or somebody has chosen
     }
     let me = std::env::current_exe().unwrap();
-    let out = std::process::Command::new(me).env(CODEGEN, "scalar").output().unwrap();
+    let out = std::process::Command::new(me).env(CODEGEN, code).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "with {CODEGEN}=scalar: {text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "with {CODEGEN}={code}: {text}{}", String::from_utf8_lossy(&out.stderr));
     assert!(text.contains("test result: ok") && !text.contains(" 0 passed"), "{text}");
 }
