@@ -213,9 +213,11 @@ impl Watcher {
 
     /// The client's event is about to be destroyed. False if the driver is being asked about it right now: then the
     /// watcher destroys it after the answer.
-    pub fn forget_event(&self, session: &Session, event: u64) -> bool {
-        self.drop_watches(session, Code::INVALID_HANDLE, |watch| watch.event == event && !watch.ours);
-        match &mut self.lock().asked {
+    pub fn forget_event(&self, event: u64) -> bool {
+        let mut state = self.lock();
+        // Nobody asks for it any more, so its words are not raised: they serve the next objects in their places.
+        state.watches.retain(|_, watch| watch.event != event || watch.ours);
+        match &mut state.asked {
             Some(question) if question.event == event => {
                 question.orphan = true;
                 false
@@ -227,25 +229,21 @@ impl Watcher {
     /// The driver's context is about to end, with all events in it. Waits for the answer to a question about one of them,
     /// which a driver gives at once.
     pub fn forget_context(&self, session: &Session, context: u64) {
-        self.drop_watches(session, Code::CONTEXT_IS_DESTROYED, |watch| watch.context == context);
         let mut state = self.lock();
+        state.watches.retain(|_, watch| {
+            let goes = watch.context == context;
+            if goes {
+                // A broken link is found by the ring's thread.
+                let _ = watch.goal.reach(session, Code::CONTEXT_IS_DESTROYED);
+            }
+            !goes
+        });
         while state.asked.is_some_and(|question| question.context == context) {
             state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.free.remove(&context);
         // Another may get the same address.
         state.current = 0;
-    }
-
-    fn drop_watches(&self, session: &Session, code: Code, which: impl Fn(&Watch) -> bool) {
-        self.lock().watches.retain(|_, watch| {
-            let goes = which(watch);
-            if goes {
-                // A broken link is found by the ring's thread.
-                let _ = watch.goal.reach(session, code);
-            }
-            !goes
-        });
     }
 
     fn serve(&self, session: &Arc<Session>) {

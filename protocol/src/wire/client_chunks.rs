@@ -220,25 +220,29 @@ impl ClientLink {
         }
         let flight = chunks.in_flight.load(Acquire);
         for index in (0..CHUNKS).filter(|i| flight & 1 << i != 0) {
-            match self.release_of(index) {
-                Some(false) => continue,
-                Some(true) => {}
-                None => {
-                    let what = format!("chunk {index} was given back more often than it was used");
-                    return Err(self.broken_by(LinkError::protocol(what)));
-                }
-            }
             let bit = 1 << index;
-            if chunks.in_flight.fetch_and(!bit, AcqRel) & bit == 0 {
-                continue;
+            // Again after each look in vain: who waits may have looked while the bit was not there, and hears no other bell.
+            while self.is_back(index)? {
+                if chunks.in_flight.fetch_and(!bit, AcqRel) & bit == 0 {
+                    break;
+                }
+                // Ours now, but another thread may have used it once more since we looked.
+                if self.is_back(index)? {
+                    return Ok(chunk(index));
+                }
+                chunks.in_flight.fetch_or(bit, AcqRel);
             }
-            // Ours now, but another thread may have used it once more since we looked.
-            if self.release_of(index) == Some(true) {
-                return Ok(chunk(index));
-            }
-            chunks.in_flight.fetch_or(bit, Release);
         }
         Ok(None)
+    }
+
+    /// Whether the worker has given chunk `index` back. An error if it says so more often than it can.
+    fn is_back(&self, index: u32) -> Result<bool, LinkError> {
+        self.release_of(index).ok_or_else(|| {
+            self.broken_by(LinkError::protocol(format!(
+                "chunk {index} was given back more often than it was used"
+            )))
+        })
     }
 
     /// Whether the worker has given chunk `index` back; `None` if it says so more often than it can.

@@ -15,7 +15,7 @@ pub fn event_create(cx: &mut Cx, event: Fresh, flags: u32) -> Result<(), Fail> {
 }
 
 pub fn event_destroy(cx: &mut Cx, event: &Found<Event>) -> Result<(), Fail> {
-    if !cx.session.watcher.forget_event(&cx.session, event.native) {
+    if !cx.session.watcher.forget_event(event.native) {
         return Ok(());
     }
     cx.session.driver.hand.cuEventDestroy_v2(event.native).ok()
