@@ -117,8 +117,32 @@ pub fn of_report(report: &Report) -> Vec<Bar> {
     bars
 }
 
+/// What is to happen when a figure misses its bar.
+#[derive(clap::Args)]
+pub struct Gate {
+    /// End with status 1 when a figure misses its bar (on a machine that does nothing else)
+    #[arg(long)]
+    gate: bool,
+}
+
+impl Gate {
+    /// A miss is an error.
+    pub const ALWAYS: Self = Self { gate: true };
+
+    /// Prints the bars as a table.
+    ///
+    /// # Errors
+    /// One is missed, and that is to be an error.
+    pub fn show(&self, bars: &[Bar]) -> anyhow::Result<()> {
+        print!("{}", table(bars));
+        let missed = bars.iter().filter(|bar| !bar.passes()).count();
+        anyhow::ensure!(!self.gate || missed == 0, "{missed} of {} bars missed", bars.len());
+        Ok(())
+    }
+}
+
 /// The bars as a Markdown table.
-pub fn table(bars: &[Bar]) -> String {
+fn table(bars: &[Bar]) -> String {
     let mut text = String::from("| figure | measured | bar | |\n| --- | ---: | ---: | --- |\n");
     for bar in bars {
         let verdict =

@@ -14,6 +14,9 @@ use crate::server::Server;
 /// The arguments of `pool-bench compare`.
 #[derive(clap::Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    gate: bars::Gate,
+
     /// The driver, of the private server and for `native`
     #[arg(long, value_name = "soft|null|LIBRARY", default_value = "soft")]
     driver: String,
@@ -63,8 +66,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             bars::ratio,
         )
     });
-    print!("{}", bars::table(&bars));
-    Ok(())
+    arguments.gate.show(&bars)
 }
 
 fn once(command: &mut Command) -> anyhow::Result<u64> {

@@ -29,6 +29,9 @@ const LARGE: usize = 16 << 20;
 /// The arguments of `pool-bench crowd`.
 #[derive(clap::Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    gate: bars::Gate,
+
     /// The private server's driver
     #[arg(long, value_name = "soft|null|LIBRARY", default_value = "null")]
     driver: String,
@@ -107,8 +110,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
     bars.extend(memory_bars(&programs, &driver, &server)?);
 
-    print!("\n{}", bars::table(&bars));
-    Ok(())
+    println!();
+    arguments.gate.show(&bars)
 }
 
 /// What as many pairs of processes do over bare shared memory: how the operating system shares out the processors.
@@ -151,9 +154,7 @@ pub fn memory(arguments: &MemoryArguments) -> anyhow::Result<()> {
     let driver = programs.driver(&arguments.driver)?;
     let server = Server::start(&programs, &driver, &[])?;
     let bars = memory_bars(&programs, &driver, &server)?;
-    print!("{}", bars::table(&bars));
-    ensure!(bars.iter().all(Bar::passes), "a session takes more memory than it may");
-    Ok(())
+    bars::Gate::ALWAYS.show(&bars)
 }
 
 /// What a session takes in the client and in its worker.

@@ -15,6 +15,9 @@ use crate::server::Server;
 /// The arguments of `pool-bench latency`.
 #[derive(clap::Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    gate: bars::Gate,
+
     /// Print everything, with every run, as JSON
     #[arg(long)]
     json: bool,
@@ -99,10 +102,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!("Median (99th percentile) of a run; of {} interleaved runs, the median.\n", report.runs);
     print!("{}", table(&report));
     let bars = bars::of_report(&report);
-    if !bars.is_empty() {
-        print!("\n{}", bars::table(&bars));
+    if bars.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    println!();
+    arguments.gate.show(&bars)
 }
 
 /// One run in processes of its own.
