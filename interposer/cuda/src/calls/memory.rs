@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cudarc::driver::sys::CUdeviceptr;
 use gpupool_protocol::api::kinds;
+use gpupool_protocol::wire::codec::BadRecord;
 
 use super::credit;
 use super::pool::handle_of;
@@ -63,9 +64,18 @@ pub fn cuMemAllocPitch_v2(
     credit::with_room(cx, credit::device(cx)?, least, || {
         send::mem_alloc(cx, 0, 1, width as u64, height as u64, element, &mut at, &mut row)
     })?;
+    if !is_pitch(row, width as u64) {
+        // The program would believe it, and reach for memory that is not there.
+        return Err(cx.session.bad_answer(BadRecord::OutOfRange));
+    }
     cx.session.memory.add(at, row.saturating_mul(height as u64), cx.context, Origin::Plain);
     pitch.set(row as usize)?;
     address.set(at)
+}
+
+/// Can this be the pitch of rows of `width` bytes? Drivers round up to some hundred bytes; a MiB more is no driver's.
+fn is_pitch(pitch: u64, width: u64) -> bool {
+    pitch.checked_sub(width).is_some_and(|beyond| beyond < 1 << 20)
 }
 
 pub fn cuMemFree_v2(cx: Cx, address: CUdeviceptr) -> Answer {
@@ -152,4 +162,19 @@ pub fn cuMemGetAddressRange_v2(
     base.set_if_wanted(start);
     size.set_if_wanted(bytes as usize);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_pitch;
+
+    #[test]
+    fn a_pitch_is_no_less_than_a_row_and_not_far_beyond() {
+        for (pitch, width) in [(512, 1), (512, 512), (1024, 513), (1 << 31, (1 << 31) - 200)] {
+            assert!(is_pitch(pitch, width), "{pitch} for {width}");
+        }
+        for (pitch, width) in [(0, 1), (511, 512), (u64::MAX, 1), (1 << 32, 100), (1 << 20, 0)] {
+            assert!(!is_pitch(pitch, width), "{pitch} for {width}");
+        }
+    }
 }
