@@ -12,6 +12,7 @@ use cudarc::driver::sys::CUresult;
 use softcuda_engine::{Realm, View};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// One context.
 pub struct Context {
@@ -51,13 +52,29 @@ pub struct Context {
 
 /// The first error that a context cannot recover from.
 #[derive(Default)]
-pub struct Fate(Mutex<Option<CUresult>>, AtomicBool);
+pub struct Fate {
+    error: Mutex<Option<CUresult>>,
+    failed: AtomicBool,
+    sealed: AtomicBool,
+}
 
 impl Fate {
     /// Notes an error; the first stays.
     pub fn fail(&self, error: CUresult) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.1.store(true, Ordering::Release);
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The context ends: as [`Fate::fail`], and its streams wait for nothing any more.
+    pub fn seal(&self) {
+        self.fail(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        self.sealed.store(true, Ordering::Release);
+        progress::moved();
+    }
+
+    /// Whether [`Fate::seal`] was called.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
     }
 
     /// The error, as a result.
@@ -65,12 +82,17 @@ impl Fate {
     /// # Errors
     /// What was given to [`Fate::fail`] first.
     pub fn check(&self) -> Result {
-        if !self.1.load(Ordering::Acquire) {
+        if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
+
+/// For how long nothing of a context that is destroyed need get on, before its work is ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks whether it does.
+const LOOK: Duration = Duration::from_millis(2);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -331,13 +353,39 @@ impl Context {
         self.wait_for(&waits)
     }
 
-    /// Ends the context: waits for its work, then everything that it owns goes.
+    /// Waits for the context's work as long as some of it gets on, and then ends it: a kernel that never ends does not keep
+    /// its context, as on a card.
+    fn end_work(&self) {
+        let waits: Vec<_> = self.streams().into_iter().map(|s| (s.submitted(), s)).collect();
+        let over = || waits.iter().all(|(position, stream)| stream.reached(*position));
+        let engine = &self.device.engine;
+        let moves = || {
+            let done: u64 = waits.iter().map(|(_, stream)| stream.completed()).sum();
+            (done, engine.blocks_done(self.id))
+        };
+        let (mut seen, mut since) = (moves(), Instant::now());
+        while !progress::wait_until(Instant::now() + LOOK, over) {
+            if self.fate.is_sealed() {
+                // Again and again, as a stream may just have been about to start a kernel.
+                engine.cancel_of(self.id);
+                continue;
+            }
+            let now = moves();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                self.fate.seal();
+            }
+        }
+        printf::flush(&self.realm);
+    }
+
+    /// Ends the context: its work ([`Context::end_work`]), then everything that it owns goes.
     pub fn destroy(&self) {
         if self.gone.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Its error, if any, has been reported or nobody is left to hear it.
-        let _ = self.drain();
+        self.end_work();
         self.realm.empty_heap();
         cuda_abi::export_tables::context_destroyed(std::ptr::with_exposed_provenance_mut(self.handle));
         TABLES.contexts.remove(self.handle);

@@ -56,6 +56,8 @@ impl Extent {
 /// An end whose steps and range are known.
 struct Side {
     place: Place,
+    /// Bytes from the first to the last.
+    length: u64,
     row: u64,
     plane: u64,
 }
@@ -74,7 +76,7 @@ impl End {
         }
         let address = image.base + x as u64 + y as u64 * image.row + z as u64 * image.plane;
         let place = Place::Known(address, array.allocation.clone());
-        Ok(Side { place, row: image.row, plane: image.plane })
+        Ok(Side { place, length: 0, row: image.row, plane: image.plane })
     }
 
     fn side(&self, extent: &Extent, write: bool) -> Result<Side> {
@@ -102,7 +104,7 @@ impl End {
             2 => Place::known(address, length, write)?,
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
-        Ok(Side { place, row: pitch as u64, plane: (pitch * rows) as u64 })
+        Ok(Side { place, length, row: pitch as u64, plane: (pitch * rows) as u64 })
     }
 }
 
@@ -161,9 +163,12 @@ impl BoxCopy {
     /// Copies.
     ///
     /// # Errors
-    /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed meanwhile.
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed or unmapped meanwhile.
     pub fn run(&self) -> Result {
         let Some((to, from)) = &self.sides else { return Ok(()) };
+        if !to.place.is_there(to.length, true) || !from.place.is_there(from.length, false) {
+            return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
         for z in 0..self.extent.depth as u64 {
             for y in 0..self.extent.height as u64 {
                 let place = |side: &Side| side.place.plus(z * side.plane + y * side.row);

@@ -61,9 +61,14 @@ impl Record {
 
     /// Returns when the stream has come past it.
     pub fn wait(&self) {
+        self.wait_unless(|| false);
+    }
+
+    /// Returns when the stream has come past it, or `over` says so, which [`progress::moved`] follows.
+    pub fn wait_unless(&self, over: impl Fn() -> bool) {
         match &self.shared {
-            Some((signal, recording)) => signal.wait(*recording),
-            None => progress::wait(|| self.is_done()),
+            Some((signal, recording)) => signal.wait(*recording, over),
+            None => progress::wait(|| self.is_done() || over()),
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::allocations::{Allocation, What};
 use crate::driver::{self, TABLES};
 use crate::error::*;
 use crate::graph::capture;
+use crate::mappings::{self, Kept};
 use crate::{current, graveyard};
-use softcuda_engine::{Access, Reservation, is_mapped};
+use softcuda_engine::{Access, Reservation};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,21 +25,27 @@ const GRANULE: u64 = 64 << 10;
 /// The memory of [`alloc`], by address.
 static ALLOCATED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
-/// Ranges of the program's own memory that kernels reach: bytes by address.
-static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+/// Ranges of the program's own memory that kernels reach, by address.
+static REGISTERED: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
 
-/// Takes from kernels what the program has unmapped without saying so: they would bring the process down. A card keeps such
-/// pages; here their access is 700. Called before each kernel. Not seen are memory that is unmapped while one runs, that is mapped
-/// anew at the same place before the next one, and that is protected (`PROT_NONE`).
+/// Takes from kernels what the program has unmapped, mapped anew or protected without saying so: they would bring the process
+/// down, or reach memory that nobody gave them. A card keeps such pages; here their access is 700. Called before each kernel and
+/// each copy; what the program does while one runs is not seen.
 pub fn forget_what_is_gone() {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    registered.retain(|address, bytes| {
-        let there = is_mapped(*address, *bytes);
+    registered.retain(|address, kept| {
+        let there = kept.is_there();
         if !there {
             driver::devices().iter().for_each(|device| _ = device.memory.close_window(*address));
         }
         there
     });
+}
+
+/// Whether registered memory is what it was when it was registered.
+pub fn is_there(allocation: &Allocation) -> bool {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.get(&allocation.base).is_some_and(Kept::is_there)
 }
 
 /// Lets the kernels of every device reach a range.
@@ -107,33 +114,6 @@ pub fn free(address: u64) -> Result {
     Ok(())
 }
 
-/// What the program may do with all of a range, by the system's list of mappings; none if a part is not there or cannot
-/// be read. Kernels and copies would otherwise bring the process down.
-fn access_of(address: u64, bytes: usize) -> Option<Access> {
-    let end = address.checked_add(bytes as u64)?;
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let (mut at, mut access) = (address, Access::ReadWrite);
-    for line in maps.lines() {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
-        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
-        if to <= at {
-            continue;
-        }
-        if from > at || !rest.starts_with('r') {
-            return None;
-        }
-        if !rest[1..].starts_with('w') {
-            access = Access::Read;
-        }
-        at = to;
-        if at >= end {
-            return Some(access);
-        }
-    }
-    None
-}
-
 /// `cuMemHostRegister`: lets kernels reach the program's own memory.
 ///
 /// # Errors
@@ -148,7 +128,7 @@ pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     if flags & IO_MEMORY != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    let access = match access_of(address, bytes).ok_or(CUDA_ERROR_INVALID_VALUE)? {
+    let access = match mappings::access(address, bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)? {
         Access::Read if flags & READ_ONLY == 0 => return Err(CUDA_ERROR_INVALID_VALUE),
         _ if flags & READ_ONLY != 0 => Access::Read,
         access => access,
@@ -156,7 +136,12 @@ pub fn pin(address: u64, bytes: usize, flags: u32) -> Result {
     if !register(address, bytes as u64, access) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes as u64);
+    // Locked only now, as another registration may keep part of it by the same means.
+    let Some(kept) = Kept::new(address, bytes as u64, access) else {
+        driver::devices().iter().for_each(|device| _ = device.memory.close_window(address));
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    };
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, kept);
     TABLES.allocations.add(address, bytes as u64, What::Registered(flags), context.handle, &context.device);
     Ok(())
 }

@@ -77,9 +77,8 @@ pub fn export(address: u64) -> Result<Handle> {
     share(&found.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)
 }
 
-/// A handle of an allocation, which is of a pool unless that is 0. The first time the bytes move: work that was given before
-/// is waited for, and what other threads give this device meanwhile comes before or after. What kernels of another device, launched
-/// meanwhile, write there as a peer may be lost.
+/// A handle of an allocation, which is of a pool unless that is 0. The first time the bytes move, while kernels and copies pause
+/// for a moment ([`softcuda_engine::Memory::share`]); nothing is waited for.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if it was freed meanwhile.
@@ -89,8 +88,6 @@ pub(crate) fn share(allocation: &Allocation, pool: u64) -> Result<Handle> {
     if let Some(handle) = known(&EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)) {
         return Ok(handle);
     }
-    // Without the lock: what both of them wait for may free memory.
-    driver::wait_for_all();
     let device = &allocation.device;
     let shared =
         device.memory.share(allocation.base, &label(device)).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;

@@ -41,6 +41,7 @@ mod limits;
 mod link;
 mod log;
 mod managed;
+mod mappings;
 mod memory;
 mod memset;
 mod module;

@@ -5,7 +5,7 @@ use crate::allocations::{Allocation, What};
 use crate::context;
 use crate::error::*;
 use crate::op::Op;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::stream::Work;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,6 +76,9 @@ impl Fill {
     /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed meanwhile.
     pub fn run(&self) -> Result {
         let Some(allocation) = &self.allocation else { return Ok(()) };
+        if !place::is_backed(allocation) {
+            return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
         let memory = &allocation.device.memory;
         for y in 0..self.rows.height {
             let address = self.rows.address + (y * self.rows.pitch) as u64;

@@ -4,7 +4,7 @@ use crate::allocations::{Allocation, What};
 use crate::device::Device;
 use crate::driver::{self, TABLES};
 use crate::error::*;
-use crate::{host, virtual_memory};
+use crate::{host, mappings, virtual_memory};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,13 +34,17 @@ impl Place {
         if write && matches!(allocation.what, What::Registered(flags) if flags & host::READ_ONLY != 0) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if !is_backed(&allocation) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         Ok(Place::Known(address, allocation))
     }
 
     /// Any address: what the driver does not know is the program's memory.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for null, for an address among a device's that is not allocated, or if the range leaves the allocation that it begins in.
+    /// `CUDA_ERROR_INVALID_VALUE` for null, for an address among a device's that is not allocated, if the range leaves the allocation
+    /// that it begins in, and for memory that the program does not have.
     pub fn any(address: u64, length: u64, write: bool) -> Result<Place> {
         if address == 0 || address.checked_add(length).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -50,6 +54,7 @@ impl Place {
             Some(_) => Place::known(address, length, write),
             // Device memory that was freed, or never allocated; a range without memory.
             None if of_device() || virtual_memory::range(address).is_some() => Err(CUDA_ERROR_INVALID_VALUE),
+            None if !mappings::allow(address, length, write) => Err(CUDA_ERROR_INVALID_VALUE),
             None => Ok(Place::Pageable(address)),
         }
     }
@@ -78,6 +83,14 @@ impl Place {
         }
     }
 
+    /// Whether the program still has the memory: it may have unmapped it since the place was found.
+    pub fn is_there(&self, length: u64, write: bool) -> bool {
+        match self {
+            Place::Known(_, allocation) => is_backed(allocation),
+            Place::Pageable(address) => mappings::allow(*address, length, write),
+        }
+    }
+
     /// The same place some bytes further.
     pub fn plus(&self, offset: u64) -> Place {
         match self {
@@ -85,6 +98,11 @@ impl Place {
             Place::Pageable(address) => Place::Pageable(address + offset),
         }
     }
+}
+
+/// Whether registered memory is still there; other memory is the driver's own, which says itself when it is not.
+pub fn is_backed(allocation: &Allocation) -> bool {
+    !matches!(allocation.what, What::Registered(_)) || host::is_there(allocation)
 }
 
 /// Copies `length` bytes. What was checked when the copy was asked for may have been freed since: that is an error of

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
 static LOCK: Mutex<()> = Mutex::new(());
@@ -24,6 +25,21 @@ pub fn moved() {
         let _held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         MOVED.notify_all();
     }
+}
+
+/// As [`wait`], for some time at most; whether `done` said so.
+pub fn wait_until(deadline: Instant, done: impl Fn() -> bool) -> bool {
+    let mut held = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    SLEEPERS.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let mut left = Some(Duration::ZERO);
+    while !done() {
+        left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        let Some(left) = left else { break };
+        held = MOVED.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    SLEEPERS.fetch_sub(1, Ordering::Relaxed);
+    left.is_some()
 }
 
 /// Returns when `done` says so; it must read atomics that change before [`moved`] is called.
@@ -53,7 +69,6 @@ pub fn wait(done: impl Fn() -> bool) {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
 
     #[test]
     fn a_sleeper_wakes_and_none_is_forgotten() {

@@ -163,6 +163,11 @@ impl Stream {
         self.submitted.load(Ordering::Acquire)
     }
 
+    /// How much it has done.
+    pub fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
     /// Whether it has done its first `position` pieces of work.
     pub fn reached(&self, position: u64) -> bool {
         self.completed.load(Ordering::Acquire) >= position
@@ -295,11 +300,11 @@ impl Stream {
             }
             Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
             Work::Stream(stream, position) if !stream.reached(position) => {
-                progress::wait(|| stream.reached(position));
+                progress::wait(|| stream.reached(position) || self.fate.is_sealed());
                 clock::ended_now();
             }
             Work::Stream(stream, _) => clock::not_before(stream.ended.load(Ordering::Acquire)),
-            Work::Event(record) => wait_for(&record),
+            Work::Event(record) => wait_for(&record, &self.fate),
             Work::Mark(record) => {
                 record.pass();
                 clock::not_before(record.time());
@@ -308,10 +313,10 @@ impl Stream {
     }
 }
 
-/// Waits for an event on a stream's thread.
-pub fn wait_for(record: &Record) {
+/// Waits for an event on a stream's thread, as long as its context is there.
+pub fn wait_for(record: &Record, fate: &Fate) {
     if !record.is_done() {
-        record.wait();
+        record.wait_unless(|| fate.is_sealed());
         clock::ended_now();
     }
     clock::not_before(record.time());

@@ -5,7 +5,7 @@ use crate::allocations::Allocation;
 use crate::context::{self, Context};
 use crate::error::*;
 use crate::op::Op;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::stream::Work;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -135,6 +135,9 @@ impl Batch {
     fn one(&self, step: &Step) -> Result {
         match step {
             Step::Barrier => fence(Ordering::SeqCst),
+            Step::Write { memory, .. } | Step::Wait { memory, .. } if !place::is_backed(memory) => {
+                return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+            }
             Step::Write { address, memory, wide, value } => {
                 if !memory.device.memory.store_word(*address, *wide, *value) {
                     return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -149,6 +152,9 @@ impl Batch {
                         break;
                     }
                     self.context.fate.check()?;
+                    if !place::is_backed(memory) {
+                        return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+                    }
                     pause(&mut looks);
                 }
             }

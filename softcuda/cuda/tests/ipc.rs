@@ -5,6 +5,7 @@ mod api;
 
 use api::*;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 const VARIABLE: &str = "SOFTCUDA_TEST_HANDLE";
 
@@ -80,4 +81,65 @@ fn another_process_shares_memory() {
     ok!(cuMemHostAlloc(&mut pinned, 64, 0));
     assert_eq!(cu!(cuIpcGetMemHandle(&mut Ipc([0; 64]), pinned.addr() as u64)), CUDA_ERROR_INVALID_VALUE);
     ok!(cuMemFreeHost(pinned));
+}
+
+/// Each block counts in its own word, by plain accesses, until a word is set; then it writes into the next word how far it came.
+const COUNTERS: &str = ".version 7.0 .target sm_70 .address_size 64
+.visible .entry counters(.param .u64 out, .param .u64 words) {
+.reg .b64 %o, %w; .reg .b32 %b, %n, %m, %v; .reg .pred %p;
+ld.param.u64 %o, [out]; ld.param.u64 %w, [words]; mov.u32 %b, %ctaid.x; mad.wide.u32 %o, %b, 8, %o; mov.u32 %n, 0;
+st.global.u32 [%o], 0; red.global.add.u32 [%w], 1;
+LOOP: ld.global.u32 %m, [%o]; add.u32 %m, %m, 1; st.global.u32 [%o], %m; add.u32 %n, %n, 1;
+ld.volatile.global.u32 %v, [%w+4]; setp.eq.u32 %p, %v, 0; @%p bra LOOP;
+st.global.u32 [%o+4], %n; ret; }";
+
+const BLOCKS: u32 = 6;
+
+/// Exports allocations in which the kernel on `device` counts, while it does, and looks whether a step was lost.
+fn export_under(device: i32, allocations: &[u64]) {
+    let mut pinned = std::ptr::null_mut();
+    ok!(cuMemHostAlloc(&mut pinned, 64, 0));
+    let words = unsafe { &*pinned.cast::<[AtomicU32; 16]>() };
+    let counters = function(module(COUNTERS), "counters");
+    let streams: Vec<H> = allocations.iter().map(|_| stream(1)).collect();
+    for (memory, stream) in allocations.iter().zip(&streams) {
+        assert_eq!(launch(counters, BLOCKS, 1, *stream, &[*memory, pinned.addr() as u64]), CUDA_SUCCESS);
+    }
+    while words[0].load(SeqCst) < BLOCKS * allocations.len() as u32 {
+        std::thread::yield_now();
+    }
+    for memory in allocations {
+        ok!(cuIpcGetMemHandle(&mut Ipc([0; 64]), *memory));
+        assert_eq!(cu!(cuStreamQuery(streams[0])), CUDA_ERROR_NOT_READY, "device {device}");
+    }
+    words[1].store(1, SeqCst);
+    ok!(cuCtxSynchronize());
+    for memory in allocations {
+        let counted = read(*memory, 8 * BLOCKS as usize);
+        for pair in counted.chunks(8) {
+            assert_eq!(pair[..4], pair[4..], "steps of device {device} were lost");
+        }
+    }
+    ok!(cuMemFreeHost(pinned));
+}
+
+#[test]
+fn an_export_waits_for_no_kernel_and_loses_no_store() {
+    const NAME: &str = "an_export_waits_for_no_kernel_and_loses_no_store";
+    let variables = [("SOFTCUDA_DEVICES", "2"), ("SOFTCUDA_MEMORY", "256M"), ("SOFTCUDA_WORKERS", "2")];
+    in_child(NAME, &variables, Stdio::null(), || {
+        let mut contexts = [0; 2];
+        for (ordinal, context) in (0..).zip(&mut contexts) {
+            ok!(cuCtxCreate_v2(context, 0, ordinal));
+        }
+        for device in [0, 1] {
+            ok!(cuCtxSetCurrent(contexts[0]));
+            let allocations: Vec<u64> = (0..4).map(|i| alloc(if i < 2 { 100 } else { 3 << 20 })).collect();
+            ok!(cuCtxSetCurrent(contexts[device]));
+            if device == 1 {
+                ok!(cuCtxEnablePeerAccess(contexts[0], 0));
+            }
+            export_under(device as i32, &allocations);
+        }
+    });
 }

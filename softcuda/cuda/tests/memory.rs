@@ -286,6 +286,79 @@ fn registered_memory_that_is_unmapped_is_no_longer_there_for_kernels() {
     }
 }
 
+/// Memory that the program protects, or takes away and puts other memory at the same place, is not what it gave to kernels.
+#[test]
+fn registered_memory_that_is_protected_or_replaced_is_no_longer_there() {
+    let _context = context();
+    let (memory, bytes) = (alloc(64), 64 << 10);
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let gone: [fn(*mut c_void, usize); 4] = [
+        |pages, bytes| assert_eq!(unsafe { libc::mprotect(pages, bytes, libc::PROT_NONE) }, 0),
+        |pages, bytes| assert_eq!(unsafe { libc::mprotect(pages, bytes, libc::PROT_READ) }, 0),
+        |pages, bytes| unsafe {
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            assert_eq!(libc::mmap(pages, bytes, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0), pages);
+        },
+        |pages, bytes| unsafe {
+            let file = libc::memfd_create(c"other".as_ptr(), 0);
+            assert_eq!(libc::ftruncate(file, bytes as i64), 0);
+            let kind = libc::MAP_SHARED | libc::MAP_FIXED;
+            assert_eq!(libc::mmap(pages, bytes, libc::PROT_READ | libc::PROT_WRITE, kind, file, 0), pages);
+            libc::close(file);
+        },
+    ];
+    for (number, take_away) in gone.iter().enumerate() {
+        let pages = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, kind, -1, 0) };
+        let address = pages.expose_provenance() as u64;
+        ok!(cuMemHostRegister_v2(pages, bytes, 0));
+        assert_eq!(move_on(0, address + 4096, memory), CUDA_SUCCESS);
+        ok!(cuMemcpyDtoH_v2(pages, memory, 64));
+        take_away(pages, bytes);
+        assert_eq!(move_on(0, address + 4096, memory), CUDA_ERROR_ILLEGAL_ADDRESS, "{number}");
+        assert_eq!(cu!(cuMemcpyDtoH_v2(pages, memory, 64)), CUDA_ERROR_INVALID_VALUE, "{number}");
+        assert_eq!(cu!(cuMemsetD8_v2(address, 1, 64)), CUDA_ERROR_INVALID_VALUE, "{number}");
+        ok!(cuMemHostUnregister(pages));
+        // Registered anew it is the program's again, whatever it is now.
+        if number >= 2 {
+            ok!(cuMemHostRegister_v2(pages, bytes, 0));
+            assert_eq!(move_on(0, address + 4096, memory), CUDA_SUCCESS, "{number}");
+            ok!(cuMemHostUnregister(pages));
+        }
+        unsafe { libc::munmap(pages, bytes) };
+    }
+}
+
+/// A copy from or to memory that the program does not have is an error, not the program's end.
+#[test]
+fn copies_with_wild_host_pointers_are_refused() {
+    let _context = context();
+    let memory = alloc(1 << 20);
+    let (bytes, page) = (16 << 12, 1 << 12);
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let pages = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, kind, -1, 0) };
+    unsafe { libc::munmap(pages.byte_add(8 * page), 8 * page) };
+    let (there, gone) = (pages, unsafe { pages.byte_add(8 * page) });
+    let stream = stream(0);
+    ok!(cuMemcpyHtoD_v2(memory, there, 8 * page));
+    for wild in [gone, std::ptr::without_provenance_mut(16), std::ptr::without_provenance_mut(1 << 62)] {
+        assert_eq!(cu!(cuMemcpyHtoD_v2(memory, wild, 64)), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cu!(cuMemcpyDtoH_v2(wild, memory, 64)), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cu!(cuMemcpyHtoDAsync_v2(memory, wild, 64, stream)), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cu!(cuMemcpy(memory, wild.addr() as u64, 64)), CUDA_ERROR_INVALID_VALUE);
+    }
+    assert_eq!(
+        cu!(cuMemcpyHtoD_v2(memory, there, 8 * page + 1)),
+        CUDA_ERROR_INVALID_VALUE,
+        "one byte too many"
+    );
+    assert_eq!(cu!(cuMemcpyDtoH_v2(there, memory, 8)), CUDA_ERROR_INVALID_VALUE, "it can only be read");
+    let kernel_text = copies_with_wild_host_pointers_are_refused as *const () as *mut c_void;
+    assert_eq!(cu!(cuMemcpyDtoH_v2(kernel_text, memory, 8)), CUDA_ERROR_INVALID_VALUE, "the program's code");
+    ok!(cuStreamSynchronize(stream));
+    unsafe { libc::munmap(pages, 8 * page) };
+}
+
 #[test]
 fn two_registrations_on_one_page() {
     let _context = context();

@@ -387,6 +387,60 @@ fn a_killed_process_frees_memory_and_device_at_once() {
     std::fs::remove_dir_all(place).unwrap();
 }
 
+/// Takes and gives back memory, and runs kernels, until it is killed.
+#[allow(clippy::print_stdout, reason = "so it tells the process that started it")]
+fn busy() {
+    let _context = context();
+    let (words, mover) = (alloc(64), function(module(MOVE), "move"));
+    println!("READY");
+    loop {
+        for _ in 0..200 {
+            ok!(cuMemFree_v2(alloc(1 << 20)));
+        }
+        assert_eq!(launch(mover, 2000, 32, 0, &[words, words + 8]), CUDA_SUCCESS);
+    }
+}
+
+fn signal(child: &Child, signal: i32) {
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Stops the busy one at many points, and works meanwhile.
+fn beside_a_stopped_one(test: &str, place: &Path) {
+    let mut other = process(test, "busy", place, &[]);
+    let mut said = BufReader::new(other.stdout.take().unwrap()).lines().map_while(|line| line.ok());
+    assert!(said.any(|line| line.contains("READY")), "it failed");
+    let _context = context();
+    let (words, mover) = (alloc(64), function(module(MOVE), "move"));
+    for _ in 0..150 {
+        signal(&other, libc::SIGSTOP);
+        let memory = alloc(1 << 20);
+        assert_eq!(launch(mover, 1, 1, 0, &[words, words + 8]), CUDA_SUCCESS);
+        ok!(cuCtxSynchronize());
+        ok!(cuMemFree_v2(memory));
+        signal(&other, libc::SIGCONT);
+        // So that it gets on.
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    ok!(cuMemFree_v2(words));
+    assert_eq!(info(), (TOTAL, TOTAL), "whatever it was about to do");
+}
+
+#[test]
+fn a_stopped_process_holds_up_nobody() {
+    const NAME: &str = "a_stopped_process_holds_up_nobody";
+    match role() {
+        Some((role, _)) if role == "busy" => return busy(),
+        Some((_, place)) => return beside_a_stopped_one(NAME, &place),
+        None => {}
+    }
+    let place = new_place("stopped");
+    all_succeed(vec![process(NAME, "beside", &place, &[("SOFTCUDA_MEMORY", "64M")])]);
+    std::fs::remove_dir_all(place).unwrap();
+}
+
 /// Nanoseconds that the kernel itself sees go by between its begin and its end.
 const CLOCK: &str = ".version 7.0 .target sm_70 .address_size 64
 .visible .entry clock(.param .u64 out) { .reg .b64 %o, %a, %b, %i; .reg .pred %p;

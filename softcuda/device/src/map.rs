@@ -55,10 +55,10 @@ impl Map {
 /// A struct of nothing but atomics, for which every pattern of bytes is a value.
 ///
 /// # Safety
-/// As said, and no larger than a page.
+/// As said, and aligned to no more than a page.
 pub(crate) unsafe trait Atomics: Sync {}
 
-// SAFETY: four atomics.
+// SAFETY: nothing but atomics.
 unsafe impl Atomics for Words {}
 
 /// The beginning of a file, mapped until dropped.

@@ -12,13 +12,23 @@ pub fn own() -> Identity {
 
 /// The process of a number; none if there is none, or it has ended and nobody has taken note.
 pub fn identity(pid: u32) -> Option<Identity> {
+    look(pid).map(|(identity, _)| identity)
+}
+
+/// A process that has not ended, and the letter of its state (proc(5)).
+fn look(pid: u32) -> Option<(Identity, char)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; behind it come the state and, twenty fields on, the start.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
+    let state = fields.next()?.chars().next()?;
     let start: u64 = fields.nth(18)?.parse().ok()?;
-    let ended = matches!(state, "Z" | "X");
-    (!ended).then_some(u64::from(pid) << 32 | start & 0xffff_ffff)
+    let ended = matches!(state, 'Z' | 'X');
+    (!ended).then_some((u64::from(pid) << 32 | start & 0xffff_ffff, state))
+}
+
+/// Whether a process is stopped, by a signal or a debugger: none of its threads runs.
+pub fn is_stopped(process: Identity) -> bool {
+    look(number(process)).is_some_and(|(identity, state)| identity == process && matches!(state, 'T' | 't'))
 }
 
 /// The number of a process.
@@ -42,6 +52,24 @@ pub fn lives(process: Identity) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_stopped_until_it_goes_on() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, process) = (Pid::from_child(&child), identity(child.id()).unwrap());
+        assert!(!is_stopped(process));
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !is_stopped(process) {
+            std::thread::yield_now();
+        }
+        assert!(lives(process) && !is_stopped(process ^ 1), "the same number, another start");
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        while is_stopped(process) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_process_lives_until_it_ends() {

@@ -1,9 +1,10 @@
 //! The file of a device.
 //!
 //! It lies in memory (`/dev/shm`), begins with [`Shared`], and has a slot for each process that uses the device. What a
-//! process has is in its slot and nowhere else, and changes by one atomic operation: wherever a process is killed, the
-//! next one that wants something takes all of it back ([`sweep`]). Only taking memory has a lock, as two who each see
-//! room for one must not both take it; it names who holds it, and the lock of a dead process is anybody's.
+//! process has is in its slot; wherever a process is killed, the next one that wants something takes all of it back
+//! ([`sweep`]). Nobody waits for another process here, as that may be stopped for ever: memory is counted twice, in one word
+//! for all, from which it is taken exactly or not at all, and in the slots, which say what a dead process had. Who is killed
+//! between the two steps leaves the word ahead of the slots; [`State::settle`] finds that when nobody is between them.
 //!
 //! A change of the layout is a new [`VERSION`], which is part of the file's name: processes with drivers of two versions
 //! have two devices.
@@ -15,7 +16,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// Version of the layout.
 pub const VERSION: u32 = 3;
@@ -29,8 +29,10 @@ pub struct Shared {
     pub(crate) turn: AtomicU64,
     /// When the turn began, on the monotonic clock.
     pub(crate) turn_since: AtomicU64,
-    /// The process that is taking memory, or 0.
-    taking: AtomicU64,
+    /// Bytes of memory that are taken.
+    used: AtomicU64,
+    /// Not 0: a process that has ended may have left [`Shared::used`] ahead of the slots.
+    unsettled: AtomicU64,
     /// For how long kernels of processes that have ended ran.
     past_busy: AtomicU64,
     pub(crate) slots: [Slot; SLOTS],
@@ -43,6 +45,8 @@ pub struct Slot {
     pub(crate) owner: AtomicU64,
     /// Bytes that it has taken.
     memory: AtomicU64,
+    /// Odd while [`Shared::used`] and `memory` are being changed, one after the other.
+    changes: AtomicU64,
     /// Threads that run blocks now.
     pub(crate) active: AtomicU32,
     /// Grids that it wants to run or runs.
@@ -61,9 +65,8 @@ pub struct State {
     /// This process's slot.
     pub(crate) own: usize,
     total: u64,
-    me: Identity,
-    /// Held while this process takes memory: [`Shared::taking`] tells only processes apart.
-    taking: Mutex<()>,
+    /// Held by the one thread of this process that changes what is taken.
+    changing: Mutex<()>,
     /// Looks after the other processes.
     watch: Watch,
 }
@@ -116,7 +119,7 @@ impl State {
         sweep(shared);
         let free = |slot: &&Slot| slot.owner.compare_exchange(0, me, SeqCst, SeqCst).is_ok();
         let own = shared.slots.iter().position(|slot| free(&slot)).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(State { shared, own, total, me, taking: Mutex::new(()), watch: Watch::default() })
+        Ok(State { shared, own, total, changing: Mutex::new(()), watch: Watch::default() })
     }
 
     /// The slot of this process.
@@ -133,39 +136,66 @@ impl State {
     /// # Errors
     /// The bytes that are free, if they are fewer.
     pub fn take(&self, bytes: u64) -> Result<(), u64> {
-        let _threads = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        let _processes = Taking::new(self.shared, self.me);
-        let free = || self.total.saturating_sub(self.shared.memory());
-        if free() < bytes {
-            // Only who finds no room looks whether somebody who had some is dead.
+        let _threads = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only who finds no room looks whether somebody who had some is dead.
+        self.try_take(bytes).or_else(|_| {
             self.bury_the_dead();
-        }
-        match free() {
-            free if free < bytes => Err(free),
-            _ => {
-                self.slot().memory.fetch_add(bytes, SeqCst);
-                Ok(())
-            }
-        }
+            self.try_take(bytes)
+        })
+    }
+
+    fn try_take(&self, bytes: u64) -> Result<(), u64> {
+        let _change = Change::of(self.slot());
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.total);
+        let taken = self.shared.used.fetch_update(SeqCst, SeqCst, fits);
+        taken.map_err(|used| self.total.saturating_sub(used))?;
+        self.slot().memory.fetch_add(bytes, SeqCst);
+        Ok(())
     }
 
     /// Gives memory back.
     pub fn give(&self, bytes: u64) {
+        let _threads = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _change = Change::of(self.slot());
         self.slot().memory.fetch_sub(bytes, SeqCst);
+        self.shared.used.fetch_sub(bytes, SeqCst);
     }
 
     /// Bytes that all processes have, those excepted that have ended.
     pub fn used(&self) -> u64 {
+        let _threads = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.bury_the_dead();
-        self.shared.memory()
+        self.shared.used.load(SeqCst)
     }
 
+    /// Takes back what processes that have ended left in [`Shared::used`] and in no slot. While another process is between its
+    /// two steps, stopped perhaps, it stays as it is until somebody comes by later. Called with `changing` held.
+    fn settle(&self) {
+        if self.shared.unsettled.load(SeqCst) == 0 {
+            return;
+        }
+        // Two who settle at once see each other's change and both leave it.
+        let _change = Change::of(self.slot());
+        self.shared.unsettled.store(0, SeqCst);
+        let others = || self.shared.slots.iter().enumerate().filter(|(i, _)| *i != self.own);
+        let changes = || others().map(|(_, slot)| slot.changes.load(SeqCst)).collect::<Vec<_>>();
+        let before = changes();
+        let (used, had) = (self.shared.used.load(SeqCst), self.shared.memory());
+        if before.iter().any(|count| count % 2 != 0) || before != changes() {
+            self.shared.unsettled.store(1, SeqCst);
+        } else if used > had {
+            self.shared.used.fetch_sub(used - had, SeqCst);
+        }
+    }
+
+    /// Called with `changing` held.
     fn bury_the_dead(&self) {
         let others = self.shared.slots.iter().enumerate().filter(|(i, _)| *i != self.own);
         let owners = others.map(|(_, slot)| slot.owner.load(SeqCst)).filter(|owner| *owner != 0);
         if self.watch.some_ended(owners) {
             sweep(self.shared);
         }
+        self.settle();
     }
 }
 
@@ -176,35 +206,21 @@ impl Shared {
     }
 }
 
-/// The lock of processes that take memory, as long as it lives.
-struct Taking<'a>(&'a Shared);
+/// A change of a slot's memory and of [`Shared::used`], as long as it lives.
+struct Change<'a>(&'a Slot);
 
-impl<'a> Taking<'a> {
-    fn new(shared: &'a Shared, me: Identity) -> Self {
-        let mut looks = 0u32;
-        loop {
-            let holder = match shared.taking.compare_exchange(0, me, SeqCst, SeqCst) {
-                Ok(_) => return Taking(shared),
-                Err(holder) => holder,
-            };
-            looks = looks.saturating_add(1);
-            // Asking the system takes longer than anybody holds it.
-            let dead = looks.is_multiple_of(64) && !process::lives(holder);
-            if dead && shared.taking.compare_exchange(holder, me, SeqCst, SeqCst).is_ok() {
-                return Taking(shared);
-            }
-            match looks {
-                0..100 => std::hint::spin_loop(),
-                100..200 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
-        }
+impl<'a> Change<'a> {
+    /// Of a slot that nobody else changes now.
+    fn of(slot: &'a Slot) -> Self {
+        // A process that was killed in a change left it odd.
+        slot.changes.fetch_update(SeqCst, SeqCst, |count| Some((count | 1) + 2 * (count & 1))).ok();
+        Change(slot)
     }
 }
 
-impl Drop for Taking<'_> {
+impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.0.taking.store(0, SeqCst);
+        self.0.changes.fetch_add(1, SeqCst);
     }
 }
 
@@ -237,7 +253,10 @@ fn bury(shared: &Shared, slot: &Slot) {
     slot.busy_since.store(0, SeqCst);
     slot.bell.store(0, SeqCst);
     shared.past_busy.fetch_add(slot.busy.swap(0, SeqCst), SeqCst);
-    slot.memory.store(0, SeqCst);
+    // Before the change, which this process may not survive.
+    shared.unsettled.store(1, SeqCst);
+    let _change = Change::of(slot);
+    shared.used.fetch_sub(slot.memory.swap(0, SeqCst), SeqCst);
 }
 
 /// A device as somebody sees it who does not use it.
@@ -329,21 +348,55 @@ mod tests {
     #[test]
     fn a_process_that_dies_while_it_takes_memory_leaves_nothing_behind() {
         let directory = directory();
-        let (one, two) = (
-            State::join(&directory, &[1; 16], 1000).unwrap(),
-            State::join(&directory, &[1; 16], 1000).unwrap(),
-        );
-        // As if the first process had been killed with the lock in its hand, before and after the one step that takes.
+        let join = || State::join(&directory, &[1; 16], 1000).unwrap();
+        let (one, two, three) = (join(), join(), join());
+        // As if the first process had been killed in the middle of taking 400 bytes, and the second of giving some back.
         let dead = u64::from(u32::MAX >> 1) << 32 | 7;
+        let change = Change::of(one.slot());
+        one.shared.used.fetch_add(400, SeqCst);
+        std::mem::forget(change);
+        assert_eq!(two.take(100), Ok(()));
+        let change = Change::of(two.slot());
+        two.slot().memory.fetch_sub(50, SeqCst);
+        std::mem::forget(change);
+        assert_eq!(three.take(501), Err(500));
         one.slot().owner.store(dead, SeqCst);
-        one.shared.taking.store(dead, SeqCst);
-        assert_eq!(two.take(600), Ok(()));
-        one.slot().memory.store(400, SeqCst);
-        one.shared.taking.store(dead, SeqCst);
-        assert_eq!(two.take(400), Ok(()), "what the dead one took is free");
-        assert_eq!((two.used(), two.take(1)), (1000, Err(0)));
+        // The other one may still do its second step, so that its bytes are not taken for the dead one's.
+        assert_eq!(three.take(501), Err(500));
+        two.slot().owner.store(dead, SeqCst);
+        assert_eq!(three.take(1000), Ok(()), "what the dead ones took is free");
+        assert_eq!((three.used(), three.take(1)), (1000, Err(0)));
         std::mem::forget(one);
-        drop(two);
+        std::mem::forget(two);
+        let again = join();
+        three.give(1000);
+        assert_eq!(again.take(1000), Ok(()), "a slot that was left in a change is as good as any");
+        drop((again, three));
+        assert_eq!(View::open(&directory, &[1; 16]).unwrap().used(), 0);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_while_it_takes_memory_holds_up_nobody() {
+        let directory = directory();
+        let join = || State::join(&directory, &[1; 16], 1000).unwrap();
+        let (one, two) = (join(), join());
+        let dead = join();
+        assert_eq!(dead.take(300), Ok(()));
+        // As the process of the first slot leaves it that is stopped between its two steps.
+        let change = Change::of(one.slot());
+        one.shared.used.fetch_add(400, SeqCst);
+        assert_eq!((two.take(301), two.take(300)), (Err(300), Ok(())));
+        dead.slot().owner.store(u64::from(u32::MAX >> 1) << 32 | 7, SeqCst);
+        std::mem::forget(dead);
+        assert_eq!(two.take(301), Err(300), "what a dead one had is free meanwhile");
+        assert_eq!(two.take(300), Ok(()));
+        two.give(600);
+        assert_eq!(two.used(), 400);
+        one.slot().memory.fetch_add(400, SeqCst);
+        drop(change);
+        assert_eq!((two.take(600), two.used()), (Ok(()), 1000));
+        drop((one, two));
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -3,7 +3,8 @@
 //! Kernels of one process at a time have the device; within a process they run side by side. A process that wants the
 //! device takes the turn when the one that has it has no kernel, is dead, or has had it for a time slice. Taking is two
 //! steps: the turn is *claimed* and the bells of all other processes are rung, whereupon their threads stop in the next loop or at
-//! the end of the block that they run, and when none of them runs any more it is *held* and kernels go on.
+//! the end of the block that they run, and when none of them runs any more it is *held* and kernels go on. Threads of a
+//! stopped process do not run: nobody waits for them. When it goes on, they hear the bell beside whoever has the turn then.
 //!
 //! Threads count themselves as running first and look whether they have the turn then; who claims it changes the turn
 //! first and looks whether anybody runs then. So one of the two sees the other.
@@ -145,7 +146,7 @@ impl Turn {
                 return;
             }
             if word.is(self.state.own) {
-                self.try_hold(word);
+                self.try_hold(word, looks);
             } else if self.may_claim(word, looks) {
                 self.try_claim(word);
                 continue;
@@ -168,7 +169,7 @@ impl Turn {
         let gone = || owner == 0 || (looks.is_multiple_of(16) && !process::lives(owner));
         // Who has claimed it has not run yet.
         if word.0 & HELD == 0 {
-            return gone();
+            return gone() || (looks % 64 == 63 && process::is_stopped(owner));
         }
         let idle = holder.grids.load(SeqCst) == 0 && holder.active.load(SeqCst) == 0;
         let over = now().saturating_sub(self.state.shared().turn_since.load(SeqCst)) >= self.slice;
@@ -188,10 +189,13 @@ impl Turn {
     }
 
     /// Holds what was claimed, if nobody else runs any more.
-    fn try_hold(&self, word: Word) {
+    fn try_hold(&self, word: Word, looks: u32) {
         let shared = self.state.shared();
-        let mut others = shared.slots.iter().enumerate().filter(|(i, _)| *i != self.state.own);
-        if others.any(|(_, slot)| slot.owner.load(SeqCst) != 0 && slot.active.load(SeqCst) > 0) {
+        let others = shared.slots.iter().enumerate().filter(|(i, _)| *i != self.state.own);
+        let active = others.filter(|(_, slot)| slot.active.load(SeqCst) > 0);
+        let mut owners = active.map(|(_, slot)| slot.owner.load(SeqCst)).filter(|owner| *owner != 0);
+        // Asking the system takes a while, so not at every look.
+        if owners.any(|owner| !(looks % 64 == 63 && process::is_stopped(owner))) {
             state::sweep(shared);
             return;
         }
@@ -312,6 +316,35 @@ mod tests {
         assert!(asked.elapsed() < Duration::from_millis(40));
         one.end();
         one.leave();
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_the_threads_of_a_stopped_process() {
+        let (one, two, directory) = pair("stopped", 1_000_000);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let stopped = process::identity(child.id()).unwrap();
+        while !process::is_stopped(stopped) {
+            std::thread::yield_now();
+        }
+        // In the middle of a block; and once with the turn claimed and not held.
+        let own = one.state.slot().owner.swap(stopped, SeqCst);
+        one.enter();
+        one.begin();
+        two.begin();
+        assert!(one.is_lost());
+        two.end();
+        one.try_claim(two.word());
+        two.begin();
+        two.end();
+        one.end();
+        one.leave();
+        one.state.slot().owner.store(own, SeqCst);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop((one, two));
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -92,8 +92,7 @@ pub use error::{Fault, FaultKind, LoadError, OutOfMemory, PtxError};
 pub use kernel::{Kernel, Param};
 pub use loaded::{Global, Loaded};
 pub use memory::{
-    Access, Addresses, Ledger, Memory, Physical, Reservation, SharedMemory, View, is_mapped, token,
-    token_label,
+    Access, Addresses, Ledger, Memory, Physical, Reservation, SharedMemory, View, token, token_label,
 };
 pub use module::Module;
 pub use ptx::{Reach, Target};

@@ -140,7 +140,7 @@ fn submit(context: &Arc<Context>, stream: &Arc<Stream>, plan: &Arc<Plan>) -> Res
     let (plan, marks, fate) = (plan.clone(), plan.marks(), context.fate.clone());
     let job = move |status| {
         if status == CUDA_SUCCESS {
-            let run = || plan.start_conditions().and_then(|()| plan.run(&marks));
+            let run = || plan.start_conditions().and_then(|()| plan.run(&marks, &fate));
             let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(CUDA_ERROR_UNKNOWN));
             if let Err(error) = done {
                 fate.fail(error);

@@ -5,6 +5,7 @@ use super::Graph;
 use super::conditional::{Condition, Way};
 use super::memory::GraphMemory;
 use super::node::{Content, Dependency, Kind};
+use crate::context::Fate;
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::event::Record;
@@ -168,12 +169,12 @@ impl Plan {
     ///
     /// # Errors
     /// The first error; nothing is done after it.
-    pub fn run(&self, marks: &Marks) -> Result {
+    pub fn run(&self, marks: &Marks, fate: &Fate) -> Result {
         self.order
             .iter()
             .map(|place| &self.steps[*place])
             .filter(|s| s.enabled)
-            .try_for_each(|s| s.run(marks))
+            .try_for_each(|s| s.run(marks, fate))
     }
 
     /// The conditions of the graph and everything in it start a launch.
@@ -205,10 +206,10 @@ impl Step {
         })
     }
 
-    fn run(&self, marks: &Marks) -> Result {
+    fn run(&self, marks: &Marks, fate: &Fate) -> Result {
         match &self.action {
             Action::Do(op) => op.run()?,
-            Action::Child(plan) => plan.run(marks)?,
+            Action::Child(plan) => plan.run(marks, fate)?,
             Action::Record(_) => {
                 if let Some(record) = marks.made.get(&self.node) {
                     record.pass();
@@ -216,21 +217,21 @@ impl Step {
             }
             Action::Wait(_) => {
                 if let Some(record) = marks.awaited.get(&self.node) {
-                    stream::wait_for(record);
+                    stream::wait_for(record, fate);
                 }
             }
-            Action::Branch(condition, way, bodies) => branch(condition, *way, bodies)?,
+            Action::Branch(condition, way, bodies) => branch(condition, *way, bodies, fate)?,
             Action::Nothing | Action::Alloc(_) | Action::Free(_) => {}
         }
         Ok(())
     }
 }
 
-fn branch(condition: &Condition, way: Way, bodies: &[Plan]) -> Result {
+fn branch(condition: &Condition, way: Way, bodies: &[Plan], fate: &Fate) -> Result {
     let run = |body: &Plan| {
         // Each turn of a body records its events anew.
         let marks = body.marks();
-        let done = body.run(&marks);
+        let done = body.run(&marks, fate);
         marks.pass_all();
         done
     };
@@ -241,6 +242,7 @@ fn branch(condition: &Condition, way: Way, bodies: &[Plan]) -> Result {
         }
         Way::While => {
             while condition.value()? != 0 {
+                fate.check()?;
                 bodies.iter().try_for_each(run)?;
             }
             Ok(())

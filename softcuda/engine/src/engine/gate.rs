@@ -1,6 +1,7 @@
 //! Who else uses the processors: a device that several processes share runs blocks of one of them at a time.
 #![forbid(unsafe_code)]
 
+use crate::memory::door::{self, Inside};
 use std::sync::atomic::AtomicU32;
 
 /// Lets blocks run. Threads that run blocks ask it; the engine has none until it is given one.
@@ -22,31 +23,43 @@ pub trait Gate: Send + Sync {
     fn settle(&self) {}
 }
 
-/// The right to run blocks, as long as it lives.
-pub(super) struct Pass<'a>(Option<&'a dyn Gate>);
+/// The right to run blocks, as long as it lives: the gate's, and the memory's, whose mappings stay as they are.
+pub(super) struct Pass<'a>(Option<&'a dyn Gate>, Option<Inside>);
 
 impl<'a> Pass<'a> {
     /// Asks for it; without a gate nobody needs to.
     pub fn new(gate: Option<&'a dyn Gate>) -> Self {
-        if let Some(gate) = gate {
+        let mut pass = Pass(gate, None);
+        pass.begin();
+        pass
+    }
+
+    fn begin(&mut self) {
+        if let Some(gate) = self.0 {
             gate.begin();
         }
-        Pass(gate)
+        // After the gate, where it may stand for long.
+        self.1 = Some(Inside::new());
+    }
+
+    fn end(&mut self) {
+        self.1 = None;
+        if let Some(gate) = self.0 {
+            gate.end();
+        }
     }
 
     /// Between two blocks: lets others go first who have the right to.
-    pub fn renew(&self) {
-        if let Some(gate) = self.0.filter(|gate| gate.is_lost()) {
-            gate.end();
-            gate.begin();
+    pub fn renew(&mut self) {
+        if door::is_closed() || self.0.is_some_and(Gate::is_lost) {
+            self.end();
+            self.begin();
         }
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if let Some(gate) = self.0 {
-            gate.end();
-        }
+        self.end();
     }
 }

@@ -48,7 +48,7 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// Blocks of a grid with a lower number are started before those of one with a higher number.
     pub priority: i32,
-    /// Whose it is, for [`Engine::cancel_of`].
+    /// Whose it is, for [`Engine::cancel_of`] and [`Engine::blocks_done`].
     pub owner: u64,
 }
 
@@ -291,6 +291,11 @@ impl Engine {
     /// As [`Engine::cancel`], the grids of one [`Launch::owner`] only.
     pub fn cancel_of(&self, owner: u64) {
         self.pool.cancel(|grid| grid.owner == owner);
+    }
+
+    /// How many blocks the grids of an owner that run now have done: a number that moves when they get on.
+    pub fn blocks_done(&self, owner: u64) -> u64 {
+        self.pool.blocks_done(|grid| grid.owner == owner)
     }
 }
 

@@ -210,6 +210,15 @@ impl Pool {
         }
     }
 
+    /// Blocks that the grids which `whose` names and which run have done.
+    pub fn blocks_done(&self, whose: impl Fn(&Grid) -> bool) -> u64 {
+        let done = |grid: &Arc<Grid>| {
+            let state = lock(&grid.state);
+            state.next - state.running
+        };
+        lock(&self.queue).live.iter().filter(|g| whose(g)).map(done).sum()
+    }
+
     /// Stops the grids that `whose` names.
     pub fn cancel(&self, whose: impl Fn(&Grid) -> bool) {
         for g in lock(&self.queue).live.iter().filter(|g| whose(g)) {
@@ -379,12 +388,12 @@ impl Pool {
             }
             let Some(blocks) = self.claim(grid) else { break };
             any = true;
-            let pass = pass.get_or_insert_with(|| self.pass());
             let count = blocks.end - blocks.start;
             if grid.clustered() {
                 self.start_cluster(grid, blocks, number);
                 continue;
             }
+            let pass = pass.get_or_insert_with(|| self.pass());
             if grid.in_turns() {
                 self.take_turns(grid, blocks, number, pass);
                 self.ended(grid, count);
@@ -434,7 +443,7 @@ impl Pool {
     }
 
     /// Runs blocks whose loops have stops side by side, a round of each at a time, so that they go through memory together.
-    fn take_turns(&self, grid: &Arc<Grid>, mut blocks: std::ops::Range<u64>, number: u32, pass: &Pass) {
+    fn take_turns(&self, grid: &Arc<Grid>, mut blocks: std::ops::Range<u64>, number: u32, pass: &mut Pass) {
         let (mut free, mut standing): (Vec<Ready>, Vec<Ready>) = (Vec::new(), Vec::new());
         while grid.stop.load(Ordering::Relaxed) == 0 && !(blocks.is_empty() && standing.is_empty()) {
             for mut r in std::mem::take(&mut standing) {

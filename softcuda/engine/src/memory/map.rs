@@ -121,14 +121,6 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether something is mapped at all pages of a range of this process.
-pub fn is_mapped(addr: u64, len: u64) -> bool {
-    let first = addr & !4095;
-    let length = (addr + len).next_multiple_of(4096) - first;
-    // SAFETY: with MS_ASYNC the call does nothing but look whether there are mappings.
-    unsafe { libc::msync(first as *mut libc::c_void, length as usize, libc::MS_ASYNC) == 0 }
-}
-
 fn map(addr: usize, len: usize, prot: i32, flags: i32) -> io::Result<usize> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: an anonymous mapping at an address that the system chooses or that is free (MAP_FIXED_NOREPLACE).

@@ -10,6 +10,7 @@
 //! the granules, so that a kernel that races with a free reads zeros or faults cleanly, and never crashes the process.
 
 mod budget;
+pub(crate) mod door;
 mod heap;
 mod map;
 mod peers;
@@ -20,7 +21,6 @@ mod windows;
 mod word;
 
 pub use budget::Ledger;
-pub use map::is_mapped;
 pub use peers::{SharedMemory, View};
 pub use physical::{Physical, Reservation, token, token_label};
 pub use windows::Access;
@@ -33,7 +33,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use table::{Table, Why};
 use windows::Windows;
@@ -84,28 +83,6 @@ pub(crate) struct InUse<'a>(&'a AtomicU64);
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// While it lives, no grid of the device and no copy begins.
-struct Frozen<'a>(&'a AtomicU64);
-
-/// In the count of users: see [`Frozen`].
-const FROZEN: u64 = 1 << 63;
-
-impl<'a> Frozen<'a> {
-    /// Waits until nobody uses the memory. Who begins meanwhile is let in, as what runs may wait for it.
-    fn new(users: &'a AtomicU64) -> Self {
-        while users.compare_exchange(0, FROZEN, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            std::thread::sleep(Duration::from_micros(20));
-        }
-        Frozen(users)
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(FROZEN, Ordering::SeqCst);
     }
 }
 
@@ -188,18 +165,15 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that somebody is about to check and touch addresses.
+    /// Says that somebody is about to check addresses and to touch them.
     pub(crate) fn enter(&self) -> InUse<'_> {
-        while self.users.fetch_add(1, Ordering::SeqCst) & FROZEN != 0 {
-            self.users.fetch_sub(1, Ordering::SeqCst);
-            std::thread::yield_now();
-        }
+        self.users.fetch_add(1, Ordering::SeqCst);
         InUse(&self.users)
     }
 
     /// Whether no grid and no copy runs. What was taken from kernels before is then touched by none of them any more.
     pub fn is_idle(&self) -> bool {
-        self.users.load(Ordering::SeqCst) & !FROZEN == 0
+        self.users.load(Ordering::SeqCst) == 0
     }
 
     /// First address of the reserved range.

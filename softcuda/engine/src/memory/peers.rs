@@ -1,9 +1,10 @@
 //! Device memory that others reach: kernels of another device's context, another process.
 
+use super::door::Closed;
 use super::map::{self, Mapping};
 use super::physical::PREFIX;
 use super::table::{Table, Why};
-use super::{CHUNK, Frozen, Memory};
+use super::{CHUNK, Memory};
 use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -104,14 +105,14 @@ impl Memory {
         view.table.clear(self.range.address(), self.range.length(), Why::Peer);
     }
 
-    /// Makes an allocation one that another process can map. The first time its bytes move, for which this waits until no
-    /// grid of the device and no copy runs; kernels of another device that reach it must not run meanwhile.
+    /// Makes an allocation one that another process can map. The first time its bytes move, while all kernels of all devices stand
+    /// still between two blocks or where they can wait, and copies between two of them.
     ///
     /// # Errors
     /// What the system says; [`io::ErrorKind::NotFound`] if no allocation begins at `addr`.
     pub fn share(&self, addr: u64, label: &str) -> io::Result<SharedMemory> {
-        // Before the lock, which copies take.
-        let _frozen = Frozen::new(&self.users);
+        // Before the lock, which those take who are inside.
+        let _closed = Closed::new();
         let mut s = self.state();
         let a = *s.live.get(&addr).filter(|a| !a.scratch).ok_or(io::ErrorKind::NotFound)?;
         let (base, len) = if a.large { (addr, a.room) } else { (addr / CHUNK * CHUNK, CHUNK) };

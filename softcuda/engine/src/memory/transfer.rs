@@ -1,5 +1,6 @@
 //! What the driver itself does to device memory: copies and sets, each checked exactly against allocations and windows.
 
+use super::door::Inside;
 use super::{Memory, map};
 
 impl Memory {
@@ -17,7 +18,7 @@ impl Memory {
     /// allocation.
     #[must_use]
     pub fn read(&self, addr: u64, to: &mut [u8]) -> bool {
-        let _use = self.enter();
+        let (_inside, _use) = (Inside::new(), self.enter());
         let ok = self.allows(addr, to.len() as u64, false);
         if ok {
             map::copy_out(addr, to);
@@ -29,7 +30,7 @@ impl Memory {
     /// allocation.
     #[must_use]
     pub fn write(&self, addr: u64, from: &[u8]) -> bool {
-        let _use = self.enter();
+        let (_inside, _use) = (Inside::new(), self.enter());
         let ok = self.allows(addr, from.len() as u64, true);
         if ok {
             map::copy_in(addr, from);
@@ -68,7 +69,7 @@ impl Memory {
     #[must_use]
     pub fn fill(&self, addr: u64, pattern: &[u8], count: u64) -> bool {
         let Some(len) = count.checked_mul(pattern.len() as u64) else { return false };
-        let _use = self.enter();
+        let (_inside, _use) = (Inside::new(), self.enter());
         let ok = !pattern.is_empty() && self.allows(addr, len, true);
         if ok {
             map::fill(addr, pattern, len);
@@ -86,7 +87,7 @@ impl Memory {
     /// As [`Memory::copy`], from another device's memory.
     #[must_use]
     pub fn copy_from(&self, to: u64, other: &Memory, from: u64, len: u64) -> bool {
-        let (_use, _other) = (self.enter(), other.enter());
+        let (_inside, _use, _other) = (Inside::new(), self.enter(), other.enter());
         let ok = self.allows(to, len, true) && other.allows(from, len, false);
         if ok {
             map::copy(to, from, len);

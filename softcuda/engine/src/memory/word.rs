@@ -1,6 +1,7 @@
 //! Single words of memory that kernels or the host may be writing at the same time.
 
 use super::Memory;
+use super::door::Inside;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 impl Memory {
@@ -26,7 +27,7 @@ impl Memory {
     /// [`Memory::load_word`].
     #[must_use]
     pub fn store_word(&self, addr: u64, wide: bool, value: u64) -> bool {
-        let _use = self.enter();
+        let (_inside, _use) = (Inside::new(), self.enter());
         let there = self.word_is_there(addr, wide, true);
         if there {
             // SAFETY: as in `load_word`.

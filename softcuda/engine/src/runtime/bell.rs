@@ -8,6 +8,7 @@ use super::block::{fail, grid_of};
 use super::context::Thread;
 use super::quiet::quiet;
 use crate::error::FaultKind;
+use crate::memory::door;
 use std::sync::atomic::Ordering;
 
 quiet!(quiet_attend, attend);
@@ -24,7 +25,8 @@ pub unsafe extern "C" fn attend(t: *mut Thread) {
             fail(t, FaultKind::Cancelled, 0, "stopped".to_string());
         }
         if let Some(gate) = &grid.gate {
-            gate.heed();
+            // It may stand there for long.
+            door::outside(|| gate.heed());
         }
     }
 }
