@@ -2,6 +2,7 @@
 
 use crate::array;
 use crate::context;
+use crate::driver;
 use crate::error::*;
 use crate::graph::capture;
 use crate::op::Op;
@@ -166,6 +167,8 @@ impl BoxCopy {
     /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed or unmapped meanwhile.
     pub fn run(&self) -> Result {
         let Some((to, from)) = &self.sides else { return Ok(()) };
+        // What is there now stays mapped until the copy is over.
+        let _use = driver::devices().first().map(|device| device.memory.enter());
         if !to.place.is_there(to.length, true) || !from.place.is_there(from.length, false) {
             return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
         }

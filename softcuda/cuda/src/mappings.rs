@@ -147,6 +147,8 @@ pub struct Kept {
     files: Vec<(u64, ([u32; 2], u64))>,
     /// Whether it was locked to be known by that: anonymous memory has no name, and what is mapped anew is not locked.
     locked: bool,
+    /// Whether some of it was locked already: by the program, or for a neighbour on the same page. It stays so.
+    stays_locked: bool,
 }
 
 const PAGE: u64 = 4096;
@@ -165,6 +167,12 @@ fn is_locked((address, bytes): (u64, u64)) -> bool {
     refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
 }
 
+/// Whether something is mapped at all of some pages.
+fn is_mapped((address, bytes): (u64, u64)) -> bool {
+    // SAFETY: with this flag the call does nothing but look whether there are mappings.
+    unsafe { libc::msync(address as *mut libc::c_void, bytes as usize, libc::MS_ASYNC) == 0 }
+}
+
 impl Kept {
     /// Memory that can be accessed so. Private memory is locked when it comes, as far as the system lets this process
     /// (`ulimit -l`); where it does not, memory that is mapped anew at the same place is not told from it.
@@ -172,16 +180,21 @@ impl Kept {
         let files: Vec<_> = of(address, bytes)?.into_iter().map(|(at, mapping)| (at, mapping.file)).collect();
         let (first, length) = pages(address, bytes);
         let nameless = files.iter().all(|(_, file)| *file == Default::default());
-        // What the program has locked itself stays so when this ends.
-        let locked = nameless && list().is_some() && !is_locked((first, length)) && {
+        let stays_locked = is_locked((first, length));
+        let locked = nameless && {
             // SAFETY: pages that are there stay as they are; those that come are not swapped.
             unsafe { libc::mlock2(first as *const libc::c_void, length as usize, libc::MLOCK_ONFAULT) == 0 }
         };
-        Some(Kept { address, bytes, access, files, locked })
+        Some(Kept { address, bytes, access, files, locked, stays_locked })
     }
 
     /// Whether all of it is still there, is the same, and can be accessed as before.
     pub fn is_there(&self) -> bool {
+        if list().is_none() {
+            // Reading the list takes longer than a kernel does: it is then only looked whether something is there.
+            let all = pages(self.address, self.bytes);
+            return if self.locked { is_locked(all) } else { is_mapped(all) };
+        }
         let Some(now) = of(self.address, self.bytes) else { return false };
         let end = self.address + self.bytes;
         now.into_iter().all(|(at, mapping)| {
@@ -199,7 +212,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if self.locked {
+        if self.locked && !self.stays_locked {
             // Only whole pages: the first and the last may be a neighbour's as well, which is kept by the same means.
             let first = self.address.next_multiple_of(PAGE);
             let end = (self.address + self.bytes) & !(PAGE - 1);
@@ -265,10 +278,12 @@ mod tests {
     fn memory_that_is_mapped_anew_is_not_what_was_kept() {
         let base = map(0, 4 << 12, BOTH);
         let keep = || Kept::new(base + 100, (3 << 12) + 50, Access::ReadWrite).unwrap();
-        let kept = keep();
-        assert!(kept.is_there());
-        map(base + (1 << 12), 1 << 12, BOTH);
-        assert_eq!(kept.is_there(), !kept.locked, "a page in the middle");
+        for _ in 0..2 {
+            let kept = keep();
+            assert!(kept.is_there());
+            map(base + (1 << 12), 1 << 12, BOTH);
+            assert_eq!(kept.is_there(), !kept.locked, "a page in the middle");
+        }
         let kept = keep();
         // SAFETY: the pages above.
         let protect =
@@ -278,6 +293,10 @@ mod tests {
         assert_eq!(protect(BOTH), 0);
         assert!(kept.is_there());
         drop(kept);
-        assert!(!is_locked((base + (1 << 12), 2 << 12)));
+        let whole = (map(0, 2 << 12, BOTH), 2 << 12);
+        let kept = Kept::new(whole.0, whole.1, Access::ReadWrite).unwrap();
+        assert_eq!(is_locked(whole), kept.locked);
+        drop(kept);
+        assert!(!is_locked(whole));
     }
 }

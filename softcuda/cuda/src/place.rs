@@ -100,9 +100,14 @@ impl Place {
     }
 }
 
-/// Whether registered memory is still there; other memory is the driver's own, which says itself when it is not.
+/// Whether memory of the host is still there: registered memory that the program has, pinned memory that nobody freed. Other memory
+/// is a device's, which says itself when it is not.
 pub fn is_backed(allocation: &Allocation) -> bool {
-    !matches!(allocation.what, What::Registered(_)) || host::is_there(allocation)
+    match allocation.what {
+        What::Registered(_) => host::is_there(allocation),
+        What::Host(_) => TABLES.allocations.find(allocation.base).is_some_and(|a| a.id == allocation.id),
+        _ => true,
+    }
 }
 
 /// Copies `length` bytes. What was checked when the copy was asked for may have been freed since: that is an error of

@@ -53,7 +53,7 @@ pub struct Slot {
     pub(crate) grids: AtomicU32,
     /// Nanoseconds for which its kernels ran.
     pub(crate) busy: AtomicU64,
-    /// When the threads that run blocks now began, or 0.
+    /// Since when its kernels have the device, or 0.
     pub(crate) busy_since: AtomicU64,
     /// Not 0: threads that run blocks are to look about ([`crate::turn`] sets [`crate::turn::WANTED`]; the lower half is the process's own).
     pub(crate) bell: AtomicU32,

@@ -73,38 +73,41 @@ impl Turn {
 
     /// A grid has run.
     pub fn leave(&self) {
-        self.state.slot().grids.fetch_sub(1, SeqCst);
+        if self.state.slot().grids.fetch_sub(1, SeqCst) == 1 {
+            self.not_busy(now());
+        }
     }
 
     /// The calling thread is about to run blocks; returns when it may.
     pub fn begin(&self) {
         let slot = self.state.slot();
         loop {
-            if slot.active.fetch_add(1, SeqCst) == 0 {
-                slot.busy_since.store(now(), SeqCst);
-            }
+            slot.active.fetch_add(1, SeqCst);
             if self.word().held_by(self.state.own) {
+                if slot.busy_since.load(SeqCst) == 0 {
+                    // Of several threads the first one.
+                    let _ = slot.busy_since.compare_exchange(0, now(), SeqCst, SeqCst);
+                }
                 return;
             }
-            self.end_running(false);
+            self.end();
+            self.not_busy(self.state.shared().turn_since.load(SeqCst));
             self.wait();
         }
     }
 
-    /// The calling thread has run its blocks.
+    /// The calling thread has run its blocks. While the process keeps the turn its kernels count as running, also where all of
+    /// their threads wait for something.
     pub fn end(&self) {
-        self.end_running(true);
+        self.state.slot().active.fetch_sub(1, SeqCst);
     }
 
-    fn end_running(&self, worked: bool) {
+    /// Kernels of this process run no more, since some time.
+    fn not_busy(&self, end: u64) {
         let slot = self.state.slot();
-        let since = slot.busy_since.load(SeqCst);
-        if slot.active.fetch_sub(1, SeqCst) == 1 {
-            if worked && since != 0 {
-                slot.busy.fetch_add(now().saturating_sub(since), SeqCst);
-            }
-            // Another thread may have begun meanwhile; what it works until it ends is then not counted twice.
-            let _ = slot.busy_since.compare_exchange(since, 0, SeqCst, SeqCst);
+        let since = slot.busy_since.swap(0, SeqCst);
+        if since != 0 {
+            slot.busy.fetch_add(end.min(now()).saturating_sub(since), SeqCst);
         }
     }
 
@@ -316,6 +319,35 @@ mod tests {
         assert!(asked.elapsed() < Duration::from_millis(40));
         one.end();
         one.leave();
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_busy_while_its_grids_have_the_turn() {
+        let (one, two, directory) = pair("busy", 1_000_000);
+        let busy = |turn: &Turn| turn.state.slot().busy.load(SeqCst);
+        let began = now();
+        one.enter();
+        one.begin();
+        // Its threads wait for something, between two looks.
+        one.end();
+        std::thread::sleep(Duration::from_millis(20));
+        one.begin();
+        one.end();
+        let lost = now();
+        two.enter();
+        two.begin();
+        std::thread::sleep(Duration::from_millis(20));
+        two.end();
+        two.leave();
+        one.begin();
+        one.end();
+        assert!((20_000_000..=now() - began).contains(&busy(&one)), "{}", busy(&one));
+        assert!((20_000_000..=now() - lost).contains(&busy(&two)), "{}", busy(&two));
+        assert!(busy(&one) + busy(&two) <= now() - began, "never both at once");
+        one.leave();
+        assert!(busy(&one) + busy(&two) <= now() - began);
+        drop((one, two));
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -4,7 +4,8 @@ use crate::codegen::{Code, Exec, Object, Part, Unit, Variant};
 use crate::engine::{Policy, PutOff};
 use crate::error::of_text;
 use crate::ir::passes::{Reach, reach};
-use crate::ir::{Op, Opd, Program, Symbol};
+use crate::ir::pressure::pressure;
+use crate::ir::{Function, Op, Opd, Program, Symbol};
 use crate::loaded::Placed;
 use std::collections::HashMap;
 use std::fmt;
@@ -33,8 +34,8 @@ pub struct Kernel {
     pub const_bytes: u32,
     /// Bytes of local memory that a thread needs.
     pub local_bytes: u32,
-    /// A plausible number of registers a thread (a CPU has none to count); never so many that a block of 1024 threads
-    /// would not fit a card.
+    /// A plausible number of registers a thread (a CPU has none to count). So many that a block of 1024 threads would not fit a
+    /// card are they only where the kernel does need them ([`pressure`]) and says nothing of its blocks.
     pub num_regs: u32,
     /// The largest block that this kernel can be launched with (`.maxntid`, `.reqntid`, else 1024).
     pub max_threads_per_block: u32,
@@ -73,7 +74,6 @@ impl Kernel {
         let (shared, static_shared) = shared_layout(program, &reach);
         let volume = |v: [u32; 3]| v.iter().fold(1u32, |a, b| a.saturating_mul(*b));
         let limit = f.required_threads.or(f.max_threads).map_or(1024, volume);
-        let words: u32 = f.regs.iter().map(|c| c.bits().div_ceil(32)).sum();
         Kernel {
             name: f.name.clone(),
             params: f
@@ -84,7 +84,7 @@ impl Kernel {
             static_shared,
             const_bytes: placed.const_size as u32,
             local_bytes: reach.local,
-            num_regs: (10 + words / 3).clamp(16, 64),
+            num_regs: registers(f, limit),
             max_threads_per_block: limit.clamp(1, 1024),
             required_block: f.required_threads,
             required_cluster: f.required_cluster,
@@ -195,6 +195,22 @@ impl Recipe {
 
 fn no_memory(e: std::io::Error) -> String {
     format!("no memory for code: {e}")
+}
+
+/// Registers of a multiprocessor, of which a block has no more (all capabilities from 7.0 on).
+const REGISTERS: u32 = 64 << 10;
+
+/// See [`Kernel::num_regs`]; for blocks of so many threads.
+fn registers(f: &Function, limit: u32) -> u32 {
+    let words: u32 = f.regs.iter().map(|c| c.bits().div_ceil(32)).sum();
+    let usual = (10 + words / 3).clamp(16, 64);
+    let bounded = f.required_threads.or(f.max_threads).is_some();
+    // A card's compiler keeps to what is declared, and moves to memory what has no room then.
+    let most = if bounded { REGISTERS / limit.clamp(32, 1024) / 8 * 8 } else { 255 };
+    let most = most.min(f.max_registers.unwrap_or(255)).clamp(16, 255);
+    // Fewer words than that cannot need more.
+    let need = if words > 64 && most > 64 { pressure(f) + 10 } else { 0 };
+    if need > 64 { need.min(most) } else { usual.min(most) }
 }
 
 /// Offsets of the shared variables that a kernel can reach: static ones first, then, all at one place, the dynamic ones.

@@ -79,6 +79,7 @@ macro_rules! every_case {
 every_case! {
     big_copy
     default_stream
+    error_codes
     errors
     globals_constants
     launch_params

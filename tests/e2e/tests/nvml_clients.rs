@@ -10,7 +10,7 @@ use std::time::Duration;
 fn nvidia_ml_py_gpustat_and_nvitop_show_the_fleet() {
     let mut command = Command::new(build::python());
     command.arg(repository().join("tests/nvml/clients.py"));
-    command.arg(build::Build::find().file("libsoftnvml.so"));
+    command.arg(build::Build::find().file("libsoftnvml.so")).arg(build::Build::find().file("libsoftcuda.so"));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
     run(command, Duration::from_secs(180)).expect_last_line("PASS nvml clients");
 }

@@ -180,6 +180,7 @@ api! {
     cuMemcpyHtoD_v2(u64, *const c_void, usize);
     cuMemcpyDtoH_v2(*mut c_void, u64, usize);
     cuMemcpyDtoD_v2(u64, u64, usize);
+    cuMemcpyDtoDAsync_v2(u64, u64, usize, H);
     cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, H);
     cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, H);
     cuMemcpy2D_v2(*const cudarc::driver::sys::CUDA_MEMCPY2D);
@@ -475,6 +476,13 @@ impl Drop for Context {
     fn drop(&mut self) {
         cu!(cuCtxDestroy_v2(self.0));
     }
+}
+
+/// Whether the system tells of single mappings (Linux 6.11 and later), without which the driver does not look what is where.
+pub fn mappings_are_told() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
+    let mut numbers = release.split(['.', '-']).map(|n| n.trim().parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(11))
 }
 
 /// Device memory of some bytes.

@@ -189,7 +189,7 @@ fn post_dominators(f: &Function) -> Vec<BlockId> {
 }
 
 /// Adds what an instruction reads, after taking away what it writes for certain.
-fn step_back(inst: &Inst, live: &mut RegSet) {
+pub(super) fn step_back(inst: &Inst, live: &mut RegSet) {
     if inst.guard.is_none() {
         inst.op.dests(&mut |r| live.remove(r));
     }
@@ -199,7 +199,7 @@ fn step_back(inst: &Inst, live: &mut RegSet) {
     }
 }
 
-fn liveness(f: &Function) -> Vec<RegSet> {
+pub(super) fn liveness(f: &Function) -> Vec<RegSet> {
     let n = f.blocks.len();
     let mut live = vec![RegSet::new(f.regs.len()); n];
     let mut again = true;

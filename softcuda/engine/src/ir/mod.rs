@@ -7,6 +7,7 @@ pub mod flow;
 pub mod matrix;
 mod optimise;
 pub mod passes;
+pub mod pressure;
 pub mod texture;
 mod visit;
 
@@ -425,6 +426,8 @@ pub struct Function {
     pub call_area: u32,
     pub max_threads: Option<[u32; 3]>,
     pub required_threads: Option<[u32; 3]>,
+    /// `.maxnreg`: registers that a thread gets at most.
+    pub max_registers: Option<u32>,
     /// `.reqnctapercluster`: blocks of a cluster; `[0; 3]` for `.explicitcluster`, where the launch must say.
     pub required_cluster: Option<[u32; 3]>,
 }

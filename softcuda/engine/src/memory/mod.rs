@@ -78,7 +78,7 @@ pub struct Memory {
 }
 
 /// While it lives, [`Memory::is_idle`] is false.
-pub(crate) struct InUse<'a>(&'a AtomicU64);
+pub struct InUse<'a>(&'a AtomicU64);
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
@@ -165,8 +165,8 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that somebody is about to check addresses and to touch them.
-    pub(crate) fn enter(&self) -> InUse<'_> {
+    /// Says that somebody is about to check addresses and to touch them: memory that is given back from now on stays mapped.
+    pub fn enter(&self) -> InUse<'_> {
         self.users.fetch_add(1, Ordering::SeqCst);
         InUse(&self.users)
     }

@@ -9,6 +9,7 @@ impl Memory {
     /// whatever was written before them is seen. `None`: not wholly inside one allocation, or not aligned.
     #[must_use]
     pub fn load_word(&self, addr: u64, wide: bool) -> Option<u64> {
+        let _use = self.enter();
         self.word_is_there(addr, wide, false).then(|| {
             // SAFETY: the word is aligned and inside of memory that stays mapped while it is allocated, or that the
             // program promised to keep while it is registered; everybody else reaches it by plain or atomic accesses of

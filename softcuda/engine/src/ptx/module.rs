@@ -433,7 +433,8 @@ impl<'a> Scope<'a> {
                 "maxclusterrank" => {
                     self.cursor.integer()?;
                 }
-                "minnctapersm" | "maxnctapersm" | "maxnreg" | "abi_preserve" | "abi_preserve_control" => {
+                "maxnreg" => f.max_registers = u32::try_from(self.cursor.integer()?).ok(),
+                "minnctapersm" | "maxnctapersm" | "abi_preserve" | "abi_preserve_control" => {
                     self.cursor.integer()?;
                 }
                 "noreturn" => {}
