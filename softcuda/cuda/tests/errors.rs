@@ -55,7 +55,7 @@ fn wild_accesses_are_700() {
         ("st.u32 [%p], %r0;", host),
         ("ld.u32 %r1, [%p]; st.u32 [%q], %r1;", host),
         ("st.u32 [%p], %r0;", aligned_code),
-        ("st.u32 [%p], %r0;", u64::MAX & !3),
+        ("st.u32 [%p], %r0;", !3u64),
         ("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%p]; st.u32 [%q], %r1;", 1 << 63),
         ("atom.global.add.u32 %r1, [%p], 1;", 64),
         ("red.global.add.u32 [%p], 1;", host),
