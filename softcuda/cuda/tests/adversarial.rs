@@ -39,9 +39,13 @@ fn exec_of(add: impl FnOnce(H) -> CUresult) -> H {
 }
 
 fn copied(to: u64, from: u64) -> sys::CUDA_MEMCPY3D {
-    let mut copy: sys::CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
-    copy.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
-    copy.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+    // No kind of memory is 0, so there is no such structure before the kinds are set.
+    let mut copy = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
+    let mut copy = unsafe {
+        (*copy.as_mut_ptr()).srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+        (*copy.as_mut_ptr()).dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+        copy.assume_init()
+    };
     (copy.srcDevice, copy.dstDevice) = (from, to);
     (copy.WidthInBytes, copy.Height, copy.Depth) = (64, 1, 1);
     copy
@@ -200,18 +204,25 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// What threads of one program do to each other's objects when it is wrong in every way.
-fn meddle(context: H, seed: u64, objects: &[AtomicUsize; 16], memory: &[AtomicUsize; 4]) {
+fn meddle(context: H, kinds: u64, seed: u64, objects: &[AtomicUsize; 16], memory: &[AtomicUsize; 4]) {
     ok!(cuCtxSetCurrent(context));
     let mut state = seed;
-    for _ in 0..3000 {
+    for _ in 0..500 {
         let at = next(&mut state) as usize;
         let (object, other) = (&objects[at % 16], objects[(at >> 8) % 16].load(SeqCst));
         let place = &memory[(at >> 12) % 4];
         let handle = object.load(SeqCst);
         // Results are of no interest here: another thread may have taken everything away.
-        match next(&mut state) % 14 {
-            0 => object.store(stream(1), SeqCst),
-            1 => object.store(event(0), SeqCst),
+        match next(&mut state) % kinds {
+            0 | 1 => {
+                let mut new = 0;
+                let stream = at & (1 << 20) != 0;
+                let made =
+                    if stream { cu!(cuStreamCreate(&mut new, 1)) } else { cu!(cuEventCreate(&mut new, 0)) };
+                if made == CUDA_SUCCESS {
+                    object.store(new, SeqCst);
+                }
+            }
             2 => _ = cu!(cuStreamDestroy_v2(object.swap(0x1234, SeqCst).max(3))),
             3 => _ = cu!(cuEventDestroy_v2(object.swap(0, SeqCst))),
             4 | 5 => _ = cu!(cuEventRecord(handle, other)),
@@ -240,19 +251,22 @@ fn meddle(context: H, seed: u64, objects: &[AtomicUsize; 16], memory: &[AtomicUs
 
 #[test]
 fn objects_that_other_threads_take_away_are_errors_at_most() {
-    let context = context();
-    let objects: [AtomicUsize; 16] = std::array::from_fn(|_| AtomicUsize::new(stream(1)));
-    let memory: [AtomicUsize; 4] = std::array::from_fn(|_| AtomicUsize::new(alloc(4096) as usize));
-    std::thread::scope(|scope| {
-        for seed in 1..5 {
-            let (objects, memory) = (&objects, &memory);
-            scope.spawn(move || meddle(context.0, seed, objects, memory));
-        }
-    });
-    // A set of memory that was freed meanwhile may have ended it.
-    let end = cu!(cuCtxSynchronize());
-    assert!(matches!(end, CUDA_SUCCESS | CUDA_ERROR_ILLEGAL_ADDRESS), "{end:?}");
-    drop(context);
+    // Several contexts, as memory that is set or copied after it was freed ends one; half of them do without.
+    for round in 0..12 {
+        let kinds = if round % 2 == 0 { 12 } else { 14 };
+        let context = context();
+        let objects: [AtomicUsize; 16] = std::array::from_fn(|_| AtomicUsize::new(stream(1)));
+        let memory: [AtomicUsize; 4] = std::array::from_fn(|_| AtomicUsize::new(alloc(4096) as usize));
+        std::thread::scope(|scope| {
+            for seed in 1..5 {
+                let (objects, memory) = (&objects, &memory);
+                scope.spawn(move || meddle(context.0, kinds, 100 * round + seed, objects, memory));
+            }
+        });
+        let end = cu!(cuCtxSynchronize());
+        assert!(end == CUDA_SUCCESS || (end == CUDA_ERROR_ILLEGAL_ADDRESS && kinds == 14), "{end:?}");
+        drop(context);
+    }
     let healthy = api::context();
     let memory = alloc(64);
     ok!(cuMemsetD8_v2(memory, 9, 64));

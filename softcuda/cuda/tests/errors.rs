@@ -63,7 +63,7 @@ fn wild_accesses_are_700() {
         ("setp.eq.u32 %c, %r0, 37; @%c st.global.u32 [%p], %r0;", 4096),
         // Behind the end of shared and of local memory.
         ("st.shared.u32 [fixed+16777216], %r0;", 0),
-        ("st.local.u32 [own+1073741824], %r0;", 0),
+        ("mov.u64 %q, own; add.u64 %q, %q, 1073741824; st.local.u32 [%q], %r0;", 0),
         ("mov.u64 %q, fixed; add.u64 %q, %q, 268435456; st.shared.u32 [%q], %r0;", 0),
     ] {
         ends_its_context(body, address, CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -82,7 +82,7 @@ fn misaligned_accesses_are_716() {
         "st.global.u32 [%q+2], %r0;",
         "ld.global.u64 %p, [%q+4]; st.global.u64 [%q], %p;",
         "ld.shared.u16 %h, [fixed+1]; st.global.u16 [%q], %h;",
-        "st.local.u32 [own+2], %r0; ld.local.u32 %r1, [own+2]; st.global.u32 [%q], %r1;",
+        "mov.u64 %p, own; cvt.u64.u32 %q, %r0; and.b64 %q, %q, 2; add.u64 %p, %p, %q; st.local.u32 [%p], %r0;",
         "atom.global.add.u32 %r1, [%q+1], 1;",
         "add.u64 %q, %q, 3; mov.u16 %h, 1; setp.eq.u32 %c, %r0, 63; @%c st.u16 [%q], %h;",
     ] {

@@ -92,7 +92,8 @@ fn compiled_kernels_are_kept_where_the_switch_says() {
     let test = "compiled_kernels_are_kept_where_the_switch_says";
     let (cache, home) = (place("cache"), place("home"));
     let files = |place: &PathBuf| -> Vec<PathBuf> {
-        let mut files: Vec<_> = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<_> =
+            std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
     };
