@@ -149,7 +149,11 @@ impl Kernel {
     pub(crate) fn install(&self, group: &Object, lanes: &Object) {
         let (Ok(code), Ok(lanes)) = (group.link(&self.placed.addresses), self.map(lanes)) else { return };
         code.has_lanes(lanes);
-        self.slots().entry(code.variant).or_insert_with(|| Ok(Arc::new(code)));
+        let variant = code.variant;
+        self.slots().entry(variant).or_insert_with(|| Ok(Arc::new(code)));
+        if let Some(Some(off)) = self.put_offs().get(&variant) {
+            off.set_made();
+        }
     }
 
     /// Code with the addresses of this kernel's variables.
@@ -157,11 +161,14 @@ impl Kernel {
         object.map(&self.placed.addresses).map_err(no_memory)
     }
 
+    fn put_offs(&self) -> MutexGuard<'_, HashMap<Variant, Option<Arc<PutOff>>>> {
+        self.put_off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is put off of its best code, by the rules of `policy`.
     pub(crate) fn put_off(&self, policy: &Policy, best: Variant) -> Option<Arc<PutOff>> {
-        let mut all = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
         let f = &self.program.functions[self.reach.functions[0] as usize];
-        all.entry(best).or_insert_with(|| PutOff::of(policy, f, best).map(Arc::new)).clone()
+        self.put_offs().entry(best).or_insert_with(|| PutOff::of(policy, f, best).map(Arc::new)).clone()
     }
 
     /// What its code is made from.

@@ -181,3 +181,94 @@ fn a_fault_is_the_same_fault() {
     d.engine.settle();
     assert_eq!(fault(), first);
 }
+
+/// Blocks wait for the host. Then each thread takes two numbers of its block, one after the other: one thread at a time gets two that
+/// follow each other, lanes of a group do not.
+const WAITING: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry waits(.param .u64 flags, .param .u64 out, .param .u64 numbers) {
+  .reg .pred p; .reg .b32 t, b, v, w; .reg .b64 f, o, n;
+  ld.param.u64 f, [flags]; ld.param.u64 o, [out]; ld.param.u64 n, [numbers];
+  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x;
+  mad.wide.u32 n, b, 4, n;
+  mad.lo.u32 t, b, 128, t;
+  mad.wide.u32 o, t, 8, o;
+  st.volatile.global.u32 [f+4], 1;
+again:
+  ld.volatile.global.u32 v, [f];
+  setp.eq.u32 p, v, 0;
+  @p bra again;
+  atom.global.add.u32 v, [n], 1;
+  atom.global.add.u32 w, [n], 1;
+  st.global.v2.u32 [o], {v, w};
+  ret;
+}
+.visible .entry counts(.param .u64 out) {
+  .reg .b32 t, b, v; .reg .b64 o;
+  ld.param.u64 o, [out];
+  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x;
+  mad.lo.u32 t, b, 128, t;
+  mad.wide.u32 o, t, 4, o;
+  atom.global.add.u32 v, [o], t;
+  ret;
+}
+";
+
+#[test]
+fn a_grid_goes_on_with_vectors() {
+    if !put_off("a_grid_goes_on_with_vectors") {
+        return;
+    }
+    let d = Device::new();
+    let loaded = d.load(WAITING);
+    let k = &loaded.kernels()[0];
+    let resident = d.engine.max_resident_blocks(k, 128, 0) as usize;
+    let blocks = 2 * resident;
+    let flags = d.put(&[0u32; 2]);
+    let (out, numbers) = (d.put(&vec![0u32; blocks * 256]), d.put(&vec![0u32; blocks]));
+    std::thread::scope(|s| {
+        let args = [Arg::U64(flags), Arg::U64(out), Arg::U64(numbers)];
+        let grid = [blocks as u32, 1, 1];
+        let running = s.spawn({
+            let d = &d;
+            move || d.run(k, grid, [128, 1, 1], &args)
+        });
+        while d.get::<u32>(flags + 4, 1)[0] == 0 {
+            assert!(!running.is_finished(), "the grid ended without having begun");
+            std::thread::yield_now();
+        }
+        // The first block has begun, and has asked for vectors: now they are there.
+        d.engine.settle();
+        assert!(d.memory.write(flags, &1u32.to_le_bytes()));
+        running.join().unwrap().unwrap();
+    });
+    assert!(d.get::<u32>(numbers, blocks).iter().all(|n| *n == 256), "all threads ran, and once");
+    let got = d.get::<u32>(out, blocks * 256);
+    let alone: Vec<bool> =
+        got.chunks(256).map(|block| block.chunks(2).all(|pair| pair[1] == pair[0] + 1)).collect();
+    let first = alone.iter().position(|alone| !alone);
+    assert_eq!(
+        first,
+        Some(resident),
+        "those that may wait for each other have the code that the grid began with"
+    );
+    assert!(!alone[resident..].contains(&true), "all others have vectors");
+}
+
+#[test]
+fn blocks_run_once_whatever_code_they_have() {
+    if !put_off("blocks_run_once_whatever_code_they_have") {
+        return;
+    }
+    let blocks = 20_000;
+    for _ in 0..4 {
+        let d = Device::new();
+        let loaded = d.load(WAITING);
+        let out = d.put(&vec![0u32; blocks * 128]);
+        d.run(&loaded.kernels()[1], [blocks as u32, 1, 1], [128, 1, 1], &[Arg::U64(out)]).unwrap();
+        let got = d.get::<u32>(out, blocks * 128);
+        assert!(got.iter().enumerate().all(|(i, v)| *v == i as u32));
+    }
+}

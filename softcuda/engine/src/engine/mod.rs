@@ -58,6 +58,9 @@ pub(crate) struct Grid {
     pub code: Arc<Code>,
     /// What was put off, if there is better code than this.
     put_off: Option<Arc<PutOff>>,
+    began: Instant,
+    /// How many nanoseconds since it began are counted for what is put off.
+    counted: AtomicU64,
     /// For what of the code is not made yet.
     pub compiler: Arc<Compiler>,
     /// The parameters; padded, so that reads of the last one stay inside.
@@ -74,6 +77,8 @@ pub(crate) struct Grid {
     owner: u64,
     id: u64,
     priority: i32,
+    /// Blocks of the launch.
+    blocks: u64,
     dims: [u32; 3],
     block: [u32; 3],
     /// Blocks of a cluster; ones if there are none.
@@ -93,8 +98,9 @@ pub(crate) struct Grid {
 
 #[derive(Default)]
 struct GridState {
-    /// Blocks that have been started.
+    /// Blocks that have been started, and those of the launch before them.
     next: u64,
+    /// Where its blocks end: before the end of the launch's if it has handed the others over.
     total: u64,
     /// Blocks that have been started and have not ended.
     running: u64,
@@ -169,11 +175,8 @@ impl Engine {
         (grid.view, grid.realm) = (view.cloned(), realm.clone());
         let grid = Arc::new(grid);
         let _use = self.memory.enter();
-        let began = Instant::now();
         let done = self.pool.run(&grid);
-        if let Some(off) = &grid.put_off {
-            self.compiler.ran(kernel, off, began.elapsed(), self.pool.gate());
-        }
+        grid.count_time();
         done
     }
 
@@ -214,14 +217,7 @@ impl Engine {
             );
             return Err(Fault::new(FaultKind::CooperativeTooLarge, what));
         }
-        // Calls that cannot be counted are checked against the stack; else it holds the deepest chain.
-        let deepest = u64::from(code.frame + 64) * kernel.reach.functions.len() as u64;
-        let need = if kernel.reach.unbounded { 200 << 10 } else { deepest + (32 << 10) };
-        let need = need + u64::from(code.group_frame);
-        let Some(stack) = size_class(need as usize) else {
-            let what = format!("{}: a thread needs {need} bytes of stack", kernel.name);
-            return Err(Fault::new(FaultKind::OutOfResources, what));
-        };
+        let stack = native_stack(kernel, &code)?;
         let workspace = if launch.cooperative { self.workspace(kernel)? } else { 0 };
         let mut params = launch.params.clone();
         params.resize(params.len().next_multiple_of(16) + 16, 0);
@@ -229,6 +225,8 @@ impl Engine {
             kernel: kernel.clone(),
             code,
             put_off,
+            began: Instant::now(),
+            counted: AtomicU64::new(0),
             compiler: self.compiler.clone(),
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
@@ -239,6 +237,7 @@ impl Engine {
             owner: launch.owner,
             id: self.grids.fetch_add(1, Ordering::Relaxed),
             priority: launch.priority,
+            blocks: total,
             dims: launch.grid,
             block: launch.block,
             cluster,
@@ -313,6 +312,18 @@ impl Drop for Engine {
             self.pool.shut_down();
         }
     }
+}
+
+/// Bytes of native stack of a thread.
+fn native_stack(kernel: &Kernel, code: &Code) -> Result<usize, Fault> {
+    // Calls that cannot be counted are checked against the stack; else it holds the deepest chain.
+    let deepest = u64::from(code.frame + 64) * kernel.reach.functions.len() as u64;
+    let need = if kernel.reach.unbounded { 200 << 10 } else { deepest + (32 << 10) };
+    let need = need + u64::from(code.group_frame);
+    size_class(need as usize).ok_or_else(|| {
+        let what = format!("{}: a thread needs {need} bytes of stack", kernel.name);
+        Fault::new(FaultKind::OutOfResources, what)
+    })
 }
 
 fn shared_bytes(kernel: &Kernel, dynamic: u32) -> u32 {

@@ -163,19 +163,36 @@ impl Pool {
                 self.wake.notify_all();
             }
         }
-        self.work_for(grid);
-        {
-            let mut q = lock(&self.queue);
-            q.live.retain(|g| !Arc::ptr_eq(g, grid));
-            q.grids.retain(|g| !Arc::ptr_eq(g, grid));
-        }
-        if grid.stop.load(Ordering::Relaxed) != 0 {
-            self.bell().fetch_sub(1, Ordering::Relaxed);
+        let mut grid = grid.clone();
+        loop {
+            self.work_for(&grid);
+            let next = self.leave(&grid);
+            if grid.stop.load(Ordering::Relaxed) != 0 {
+                self.bell().fetch_sub(1, Ordering::Relaxed);
+            }
+            match next {
+                Some(next) => grid = next,
+                None => break,
+            }
         }
         match lock(&grid.state).fault.take() {
             Some(f) => Err(f),
             None => Ok(()),
         }
+    }
+
+    /// Takes a grid that is over off the queue, and puts in its place the one of the blocks that it handed over, so that there is no moment
+    /// at which a launch could not be cancelled.
+    fn leave(&self, grid: &Arc<Grid>) -> Option<Arc<Grid>> {
+        let mut q = lock(&self.queue);
+        q.live.retain(|g| !Arc::ptr_eq(g, grid));
+        q.grids.retain(|g| !Arc::ptr_eq(g, grid));
+        let next = Arc::new(grid.successor()?);
+        q.live.push(next.clone());
+        q.grids.push_back(next.clone());
+        self.urgent.fetch_min(next.priority, Ordering::Relaxed);
+        self.wake.notify_all();
+        Some(next)
     }
 
     fn start_threads(self: &Arc<Self>, q: &mut Queue) {
@@ -356,7 +373,11 @@ impl Pool {
 
     /// Claims the next blocks of a grid.
     fn claim(&self, grid: &Grid) -> Option<std::ops::Range<u64>> {
+        grid.count_time();
         let mut s = lock(&grid.state);
+        if grid.hands_over(&s) {
+            s.total = s.next;
+        }
         let left = s.total - s.next;
         if left == 0 || !grid.has_room(&s) {
             return None;

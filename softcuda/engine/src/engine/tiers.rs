@@ -2,19 +2,20 @@
 //!
 //! Vector code of a long kernel takes a hundred times as long to make as code for one thread at a time, and megabytes.
 //! So long kernels begin with the latter. When one has run for about as long as its vectors take to make, a thread beside
-//! makes them, and the first launch after that has them. So nothing ever costs more than twice what the better choice
+//! makes them, and the first launch after that has them, and so have the blocks that a grid has not started by then: they become a
+//! grid of their own. So nothing ever costs more than twice what the better choice
 //! would have, and programs that run each of their kernels once, as most tests do, never wait for vectors.
-//! A grid keeps the code that it began with.
 #![forbid(unsafe_code)]
 
 use super::compiler::Compiler;
 use super::gate::Gate;
 use super::pool::Quiet;
+use super::{Grid, GridState, native_stack};
 use crate::codegen::Variant;
 use crate::ir::{Function, Op};
 use crate::kernel::{Kernel, Recipe};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -78,6 +79,7 @@ pub struct PutOff {
     /// How long it has run, in nanoseconds.
     spent: AtomicU64,
     asked: AtomicBool,
+    made: AtomicBool,
 }
 
 impl PutOff {
@@ -85,14 +87,33 @@ impl PutOff {
     pub fn of(policy: &Policy, kernel: &Function, best: Variant) -> Option<PutOff> {
         let until = policy.puts_off(operations(kernel, best)).filter(|_| best.mode.groups())?;
         let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        Some(PutOff { best, until, spent: AtomicU64::new(0), asked: AtomicBool::new(false) })
+        Some(PutOff::until(best, until))
+    }
+
+    fn until(best: Variant, until: u64) -> PutOff {
+        let no = || AtomicBool::new(false);
+        PutOff { best, until, spent: AtomicU64::new(0), asked: no(), made: no() }
+    }
+
+    /// The vectors can be had from the kernel.
+    pub fn set_made(&self) {
+        self.made.store(true, Ordering::Release);
+    }
+
+    pub fn is_made(&self) -> bool {
+        self.made.load(Ordering::Acquire)
+    }
+
+    /// Whether it no longer matters how long the kernel runs.
+    fn is_settled(&self) -> bool {
+        self.until == u64::MAX || self.asked.load(Ordering::Relaxed)
     }
 
     /// Adds to the time that the kernel has run; whether its vectors are to be made now. True once.
     fn is_due(&self, ran: Duration) -> bool {
         let ran = ran.as_nanos() as u64;
         let spent = self.spent.fetch_add(ran, Ordering::Relaxed).saturating_add(ran);
-        spent >= self.until && self.until != u64::MAX && !self.asked.swap(true, Ordering::Relaxed)
+        spent >= self.until && !self.is_settled() && !self.asked.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -141,20 +162,60 @@ impl Background {
     }
 }
 
-impl Compiler {
-    /// A kernel has run for so long without the vectors that were put off.
-    pub fn ran(
-        self: &Arc<Self>,
-        kernel: &Arc<Kernel>,
-        off: &PutOff,
-        time: Duration,
-        gate: Option<Arc<dyn Gate>>,
-    ) {
-        if !off.is_due(time) {
-            return;
+impl Grid {
+    /// Counts how long it has run without the vectors that were put off, and has them made when it is time.
+    pub(super) fn count_time(&self) {
+        let Some(off) = self.put_off.as_ref().filter(|off| !off.is_settled()) else { return };
+        let now = self.began.elapsed().as_nanos() as u64;
+        let new = now.saturating_sub(self.counted.fetch_max(now, Ordering::Relaxed));
+        if off.is_due(Duration::from_nanos(new)) {
+            self.compiler.make_beside(&self.kernel, off.best, self.gate.clone());
         }
+    }
+
+    /// Whether the blocks that have not been started are to be a grid of their own, which has the vectors.
+    pub(super) fn hands_over(&self, s: &GridState) -> bool {
+        // Blocks that are resident together may wait for each other.
+        let apart = !self.fibers() || s.next >= self.max_resident;
+        self.workspace == 0 && apart && self.put_off.as_ref().is_some_and(|off| off.is_made())
+    }
+
+    /// The grid of the blocks that this one has handed over, when it is over.
+    pub(super) fn successor(&self) -> Option<Grid> {
+        let s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if s.next == self.blocks || s.fault.is_some() {
+            return None;
+        }
+        let made = self.put_off.as_ref().and_then(|off| self.kernel.made(off.best));
+        let better = made.and_then(|code| Some((native_stack(&self.kernel, &code).ok()?, code)));
+        let (stack, code) = better.unwrap_or_else(|| (self.stack, self.code.clone()));
+        let state = GridState { next: s.next, total: self.blocks, ..GridState::default() };
+        Some(Grid {
+            kernel: self.kernel.clone(),
+            code,
+            put_off: None,
+            began: self.began,
+            counted: AtomicU64::new(0),
+            compiler: self.compiler.clone(),
+            params: self.params.clone(),
+            memory: self.memory.clone(),
+            view: self.view.clone(),
+            realm: self.realm.clone(),
+            stop: AtomicU32::new(0),
+            gate: self.gate.clone(),
+            state: Mutex::new(state),
+            finished: Condvar::new(),
+            stack,
+            ..*self
+        })
+    }
+}
+
+impl Compiler {
+    /// Has the vectors of a kernel made by a thread beside.
+    fn make_beside(self: &Arc<Self>, kernel: &Arc<Kernel>, best: Variant, gate: Option<Arc<dyn Gate>>) {
         let mut state = self.background.lock();
-        state.queue.push_back(Job { kernel: Arc::downgrade(kernel), recipe: kernel.recipe(off.best) });
+        state.queue.push_back(Job { kernel: Arc::downgrade(kernel), recipe: kernel.recipe(best) });
         if std::mem::replace(&mut state.busy, true) {
             return;
         }
@@ -197,7 +258,7 @@ mod tests {
 
     fn put_off(until: u64) -> PutOff {
         let best = Variant { mode: Mode::WarpLoop, width: 32, rows: true };
-        PutOff { best, until, spent: AtomicU64::new(0), asked: AtomicBool::new(false) }
+        PutOff::until(best, until)
     }
 
     #[test]
