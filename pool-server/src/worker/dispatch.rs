@@ -431,6 +431,7 @@ fn skip(cx: &mut Cx, body: &[u8], fresh: &mut Option<Fresh>) -> Result<(), Fail>
         n if n == stream_destroy => drop(cx.remove::<Stream>(word()?)),
         n if n == event_destroy => drop(cx.remove::<Event>(word()?)),
         n if n == module_unload => drop(cx.remove::<Module>(word()?)),
+        n if n == function_end => drop(cx.remove::<Function>(word()?)),
         _ => {}
     }
     if let Some(parcel) = parcel_of(cx.call.number(), body)? {

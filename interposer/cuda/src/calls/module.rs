@@ -114,8 +114,14 @@ pub fn cuModuleUnload(cx: Cx, handle: Handle) -> Answer {
 
 /// Ends the handles and the memory of what was inside.
 pub fn empty(cx: Cx, inside: Inside) {
+    let told = cx.session.answers(numbers::function_end);
     for function in inside.functions.into_values() {
-        cx.session.functions.forget(function);
+        if told {
+            // An error breaks the session, which is said by what comes next.
+            let _ = cx.session.functions.remove(function, |_| send::function_end(cx, function));
+        } else {
+            cx.session.functions.forget(function);
+        }
     }
     cx.session.memory.variables_gone(inside.variables.into_values().map(|(address, _)| address));
 }

@@ -91,6 +91,7 @@ pub fn possible(f: &Functions, number: u16) -> bool {
             &[n::library_load, n::library_unload, n::library_kernel],
             f.cuLibraryLoadData.is_some() && libraries,
         ),
+        (&[n::function_end], modules || libraries),
         (&[n::library_module], f.cuLibraryGetModule.is_some() && f.cuKernelGetFunction.is_some()),
         (&[n::module_global], f.cuModuleGetGlobal_v2.is_some()),
         (&[n::library_global], f.cuLibraryGetGlobal.is_some()),

@@ -147,6 +147,11 @@ pub fn module_unload(cx: &mut Cx, module: &Found<Module>) -> Result<(), Fail> {
     cx.session.driver.hand.cuModuleUnload(module.native).ok()
 }
 
+/// The handle alone goes; the kernel is its module's or library's.
+pub fn function_end(_: &mut Cx, _: &Found<Function>) -> Result<(), Fail> {
+    Ok(())
+}
+
 pub fn library_unload(cx: &mut Cx, library: &Found<Library>) -> Result<(), Fail> {
     library.parts.life.end(Code::INVALID_HANDLE);
     cx.session.driver.hand.cuLibraryUnload(library.native).ok()

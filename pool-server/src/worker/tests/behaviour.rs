@@ -379,6 +379,13 @@ fn a_module_comes_with_its_contents_and_launches() {
     assert_eq!(pool.call(module_unload, Body::words(&[handle(0)])).0, 0);
     launch_with(vec![], vec![0; 16]);
     assert_eq!(synchronize(&pool, 0), Code::INVALID_HANDLE.0);
+
+    // The place of a handle that was ended is used again.
+    pool.post(function_end, Body::words(&[handle(0)]));
+    pool.parcel(2, IMAGE);
+    assert_eq!(pool.call(module_load, Body::words(&[again(0, 2), 2, 0])).0, 0);
+    pool.post(module_function, Body::words(&[again(0, 2), again(0, 2), 0]));
+    assert_eq!(pool.call(function_get_attribute, Body::words(&[again(0, 2), 1, 0])), (0, vec![10]));
     pool.end().unwrap();
 }
 

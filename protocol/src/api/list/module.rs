@@ -26,6 +26,8 @@ macro_rules! list_module {
 /// Links the inputs of the parcel (an [`crate::image::LinkInputs`]); the answer is the parcel `product` (an
 /// [`crate::image::LinkProduct`]: image and logs). `result` is the link's own CUresult.
 412 call(slow, hand) record link(inputs: u64, result: Out<i32>, product: Out<u64>, length: Out<u64>);
+/// Ends the handle of a kernel whose module or library is about to be unloaded, so that its place is used again.
+413 post(hand) record function_end(function: Delete<Function>);
 
 hand call cuModuleLoad(module: *mut CUmodule, path: *const c_char) using module_load, parcel_put, parcel_get;
 hand call cuModuleLoadData(module: *mut CUmodule, image: *const c_void) using module_load, parcel_put, parcel_get;
