@@ -3,8 +3,8 @@
 //! Vector code of a long kernel takes a hundred times as long to make as code for one thread at a time, and megabytes.
 //! So long kernels begin with the latter. When one has run for about as long as its vectors take to make, a thread beside
 //! makes them, and the first launch after that has them, and so have the blocks that a grid has not started by then: they become a
-//! grid of their own. So nothing ever costs more than twice what the better choice
-//! would have, and programs that run each of their kernels once, as most tests do, never wait for vectors.
+//! grid of their own. So programs that run each of their kernels once, as
+//! most tests do, never wait for vectors. Blocks that have been started end with the code that they began with.
 #![forbid(unsafe_code)]
 
 use super::compiler::Compiler;
