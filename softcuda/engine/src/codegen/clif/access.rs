@@ -1,7 +1,7 @@
 //! Memory: address checks, loads, stores, atomics.
 
 use super::emit::{Emit, class_type, flags};
-use super::vector::Cover;
+use super::vector::Needs;
 use crate::ir::{Addr, AtomOp, Base, Class, Opd, Order, Reg, Space, Symbol, Ty};
 use crate::memory::{Access, GRANULE_BITS, SPACE_BITS};
 use crate::runtime::checks::READ_ONLY;
@@ -64,7 +64,7 @@ impl Emit<'_> {
                 v
             }
             Base::Reg(r) => {
-                if let Some(v) = self.covered_address(a, size, size) {
+                if let Some(v) = self.covered_address(a, size, 1, access) {
                     return v;
                 }
                 let v = self.register_address(r, a.offset);
@@ -77,10 +77,10 @@ impl Emit<'_> {
         }
     }
 
-    /// The host address of an access that was found good before; `len` bytes over all lanes.
-    pub fn covered_address(&mut self, a: &Addr, size: u32, len: u32) -> Option<Value> {
-        let answers = |c: &Cover| c.answers_for(a, i64::from(size), i64::from(len));
-        let host = self.covered.iter().find(|(c, _)| answers(c))?.1;
+    /// The host address of an access of `size` bytes in each of `lanes` lanes that was found good before.
+    pub fn covered_address(&mut self, a: &Addr, size: u32, lanes: u32, access: Access) -> Option<Value> {
+        let needs = Needs { addr: a, size, lanes, write: access == Access::ReadWrite };
+        let host = self.covered.iter().find(|c| c.test.answers_for(c.cover, needs))?.host;
         let offset = self.imm(types::I64, a.offset);
         Some(self.b.ins().iadd(host, offset))
     }

@@ -1,7 +1,7 @@
 //! The frame of a function: entry, the loop over threads, blocks and their ends, values of operands.
 
 use super::Clif;
-use super::vector::Cover;
+use super::vector::Test;
 use crate::codegen::Unit;
 use crate::ir::passes::listens;
 use crate::ir::{self, Class, Guard, Inst, Opd, Reg, Sreg, Symbol, Term, Ty};
@@ -45,8 +45,24 @@ pub struct Emit<'a> {
     tid_x: Option<Variable>,
     /// How warp operations are emitted.
     pub phase: Phase,
-    /// Memory that was found accessible, with the host address of its register's value. Only of vector code.
-    pub covered: Vec<(Cover, Value)>,
+    /// Memory that was found accessible. Only of vector code.
+    pub covered: Vec<Held<'a>>,
+}
+
+/// A cover of a test that was made, whose register is still what it was.
+#[derive(Clone, Copy)]
+pub struct Held<'a> {
+    pub test: &'a Test,
+    pub cover: usize,
+    /// The host address of the register's value.
+    pub host: Value,
+}
+
+impl Held<'_> {
+    /// The register whose value was tested.
+    pub fn base(&self) -> ir::Reg {
+        self.test.covers[self.cover].base
+    }
 }
 
 /// Which part of a warp operation is emitted.

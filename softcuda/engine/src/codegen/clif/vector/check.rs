@@ -25,6 +25,31 @@ pub struct Test {
     pub list: Vec<Covered>,
 }
 
+/// What an access needs of a test that is to stand for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    pub addr: &'a Addr,
+    /// Bytes of one lane.
+    pub size: u32,
+    /// Lanes that lie side by side; 1 if all have one address.
+    pub lanes: u32,
+    pub write: bool,
+}
+
+impl Test {
+    /// Whether this test stands for an access by way of one of its covers. In shared memory all between the ends may be
+    /// accessed. Elsewhere the run time may have let the accesses of the list pass one by one, and then what lies between
+    /// them may be closed, or what they read may not be written: it stands for no others.
+    pub fn answers_for(&self, cover: usize, a: Needs) -> bool {
+        let same = |c: &Covered| {
+            (c.cover as usize, c.offset, c.size, c.lanes) == (cover, a.addr.offset, a.size, a.lanes)
+                && (c.write || !a.write)
+        };
+        self.covers[cover].holds(a.addr, i64::from(a.size), i64::from(a.size) * i64::from(a.lanes))
+            && (a.addr.space == Space::Shared || self.list.iter().any(same))
+    }
+}
+
 /// Values that one test needs at once: each of them stays in a register.
 const MOST_COVERS: usize = 8;
 
@@ -43,8 +68,8 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Whether it answers for `size` bytes at `offset`, of `len` bytes over all lanes.
-    pub fn answers_for(&self, addr: &Addr, size: i64, len: i64) -> bool {
+    /// Whether `size` bytes at `offset`, of `len` bytes over all lanes, lie in it.
+    fn holds(&self, addr: &Addr, size: i64, len: i64) -> bool {
         addr.base == Base::Reg(self.base)
             && addr.space == self.space
             && addr.offset >= self.low
@@ -68,16 +93,11 @@ impl Cover {
     }
 }
 
-/// An access that may stand under a cover: its address, bytes a lane, bytes of all lanes.
-fn access<'a>(
-    f: &Function,
-    shapes: &Shapes,
-    setting: Setting,
-    inst: &'a Inst,
-) -> Option<(&'a Addr, i64, i64)> {
-    let (ty, count, addr) = match &inst.op {
-        Op::Ld { ty, order: Order::Weak, d, addr } => (ty, d.len(), addr),
-        Op::St { ty, order: Order::Weak, a, addr } => (ty, a.len(), addr),
+/// An access that may stand under a cover, if it is one.
+fn access<'a>(f: &Function, shapes: &Shapes, setting: Setting, inst: &'a Inst) -> Option<Needs<'a>> {
+    let (ty, count, addr, write) = match &inst.op {
+        Op::Ld { ty, order: Order::Weak, d, addr } => (ty, d.len(), addr, false),
+        Op::St { ty, order: Order::Weak, a, addr } => (ty, a.len(), addr, true),
         _ => return None,
     };
     let Base::Reg(r) = addr.base else { return None };
@@ -86,36 +106,43 @@ fn access<'a>(
         Space::Global | Space::Generic | Space::Const => f.regs[r as usize] == Class::I64,
         _ => false,
     };
-    let size = i64::from(ty.bytes()) * count as i64;
-    let len = match shapes.address(addr) {
-        Shape::Affine(0) => size,
-        Shape::Affine(s) if s == size => size * i64::from(setting.width),
+    let size = ty.bytes() * count as u32;
+    let lanes = match shapes.address(addr) {
+        Shape::Affine(0) => 1,
+        Shape::Affine(s) if s == i64::from(size) => setting.width,
         _ => return None,
     };
     let usual = wide && size.count_ones() == 1 && inst.guard.is_none();
     // A shared offset that wraps is then beyond every block's memory, also in 64 bits.
-    (usual && addr.offset.unsigned_abs() < 1 << 30).then_some((addr, size, len))
+    (usual && addr.offset.unsigned_abs() < 1 << 30).then_some(Needs { addr, size, lanes, write })
 }
 
 /// A test of the first access of a run of instructions, with all that follow for certain by registers that are not written before.
-fn test(f: &Function, shapes: &Shapes, setting: Setting, insts: &[Inst], known: &Known) -> Test {
+fn test(
+    f: &Function,
+    shapes: &Shapes,
+    setting: Setting,
+    insts: &[Inst],
+    known: &Known,
+    tests: &[Test],
+) -> Test {
     let mut test = Test::default();
     let mut written = Vec::new();
     for inst in insts {
-        if let Some((a, size, len)) = access(f, shapes, setting, inst)
-            && let Base::Reg(base) = a.base
+        if let Some(a) = access(f, shapes, setting, inst)
+            && let Base::Reg(base) = a.addr.base
             && !written.contains(&base)
-            && !known.answers_for(a, size, len)
-            && let Some(cover) = test.take(base, a, size, len)
+            && !known.answers_for(tests, a)
+            && let Some(cover) = test.take(base, a.addr, i64::from(a.size), i64::from(a.size * a.lanes))
         {
             test.list.push(Covered {
                 cover: cover as u32,
-                offset: a.offset,
-                size: size as u32,
-                lanes: (len / size) as u32,
+                offset: a.addr.offset,
+                size: a.size,
+                lanes: a.lanes,
                 line: inst.line,
-                write: matches!(inst.op, Op::St { .. }),
-                shared: a.space == Space::Shared,
+                write: a.write,
+                shared: a.addr.space == Space::Shared,
                 narrow: f.regs[base as usize] == Class::I32,
             });
         }
@@ -156,24 +183,25 @@ pub struct Checks {
 #[derive(Debug, Clone, Default)]
 struct Known {
     narrow: Vec<(Reg, bool)>,
-    covers: Vec<Cover>,
+    /// Tests that were made, and those of their covers whose registers are what they were.
+    covers: Vec<(u32, usize)>,
 }
 
 impl Known {
-    fn answers_for(&self, a: &Addr, size: i64, len: i64) -> bool {
-        self.covers.iter().any(|c| c.answers_for(a, size, len))
+    fn answers_for(&self, tests: &[Test], a: Needs) -> bool {
+        self.covers.iter().any(|(test, cover)| tests[*test as usize].answers_for(*cover, a))
     }
 
     fn add(&mut self, check: Check, tests: &[Test]) {
         match check {
             Check::Narrow { reg, signed } => self.narrow.push((reg, signed)),
-            Check::Memory(n) => self.covers.extend(&tests[n as usize].covers),
+            Check::Memory(n) => self.covers.extend((0..tests[n as usize].covers.len()).map(|c| (n, c))),
         }
     }
 
-    fn forget(&mut self, r: Reg) {
+    fn forget(&mut self, r: Reg, tests: &[Test]) {
         self.narrow.retain(|n| n.0 != r);
-        self.covers.retain(|c| c.base != r);
+        self.covers.retain(|(test, cover)| tests[*test as usize].covers[*cover].base != r);
     }
 }
 
@@ -231,16 +259,16 @@ fn first_unknown(
         {
             return Some((i, Check::Narrow { reg, signed }));
         }
-        if let Some((addr, size, len)) = access(f, &shapes, setting, inst)
-            && !known.answers_for(addr, size, len)
+        if let Some(a) = access(f, &shapes, setting, inst)
+            && !known.answers_for(tests, a)
         {
-            let test = test(f, &shapes, setting, &insts[i..], known);
+            let test = test(f, &shapes, setting, &insts[i..], known, tests);
             if !test.covers.is_empty() {
                 tests.push(test);
                 return Some((i, Check::Memory(tests.len() as u32 - 1)));
             }
         }
-        inst.op.dests(&mut |r| known.forget(r));
+        inst.op.dests(&mut |r| known.forget(r, tests));
     }
     None
 }

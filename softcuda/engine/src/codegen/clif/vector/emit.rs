@@ -1,12 +1,12 @@
 //! The loop over groups, blocks and their ends: where lanes part and where they meet.
 
-use super::check::{Check, Cover};
+use super::check::Check;
 use super::plan::Plan;
 use super::shape::Shape;
 use super::value::{Row, vector_type};
 use crate::codegen::clif::Clif;
 use crate::codegen::clif::doors::{BEGIN, NEVER, door};
-use crate::codegen::clif::emit::{Emit, flags};
+use crate::codegen::clif::emit::{Emit, Held, flags};
 use crate::codegen::{Mode, Unit};
 use crate::ir::flow::RegSet;
 use crate::ir::passes::{listens, pure};
@@ -97,7 +97,7 @@ impl Vector<'_> {
                 }
             }
         }
-        let mut covered: Vec<Vec<(Cover, Value)>> = vec![Vec::new(); self.plan.f.blocks.len()];
+        let mut covered: Vec<Vec<Held>> = vec![Vec::new(); self.plan.f.blocks.len()];
         let listens = listens(&self.plan.f);
         for b in 0..self.plan.f.blocks.len() {
             self.e.b.switch_to_block(self.blocks[b]);
@@ -117,7 +117,7 @@ impl Vector<'_> {
             }
             for inst in &source.insts {
                 self.inst(inst);
-                inst.op.dests(&mut |r| self.e.covered.retain(|(c, _)| c.base != r));
+                inst.op.dests(&mut |r| self.e.covered.retain(|c| c.base() != r));
             }
             // What was found here holds behind a cut, too.
             if let Term::Jump(next) = source.term

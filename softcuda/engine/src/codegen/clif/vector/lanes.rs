@@ -1,8 +1,8 @@
 //! Operations without a vector form: a loop over the lanes around what the scalar emitter makes of them.
 
-use super::check::Cover;
 use super::emit::{THREAD, Vector};
 use super::shape::Shape;
+use crate::codegen::clif::emit::Held;
 use crate::ir::{Inst, Reg};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -29,7 +29,7 @@ fn touched(inst: &Inst) -> Touched {
     Touched { read, written }
 }
 
-impl Vector<'_> {
+impl<'a> Vector<'a> {
     /// Emits an operation once in a loop over the lanes.
     pub fn lanes(&mut self, inst: &Inst) {
         let t = touched(inst);
@@ -86,7 +86,7 @@ impl Vector<'_> {
     }
 
     /// Begins a loop over all lanes, with the emitter at the thread of one.
-    pub fn begin_lanes(&mut self) -> Lane {
+    pub fn begin_lanes(&mut self) -> Lane<'a> {
         let (head, done) = (self.e.b.create_block(), self.e.b.create_block());
         let number = self.e.b.append_block_param(head, types::I64);
         // Registers are those of one lane in here.
@@ -99,7 +99,7 @@ impl Vector<'_> {
         Lane { number, head, done, outside }
     }
 
-    pub fn end_lanes(&mut self, lane: Lane) {
+    pub fn end_lanes(&mut self, lane: Lane<'a>) {
         let (one, all) = (self.e.imm(types::I64, 1), self.e.imm(types::I64, i64::from(self.width)));
         let next = self.e.b.ins().iadd(lane.number, one);
         let more = self.e.b.ins().icmp(IntCC::UnsignedLessThan, next, all);
@@ -120,9 +120,9 @@ impl Vector<'_> {
 }
 
 /// A loop over lanes while it is emitted.
-pub struct Lane {
+pub struct Lane<'a> {
     pub number: Value,
     head: cranelift_codegen::ir::Block,
     done: cranelift_codegen::ir::Block,
-    outside: (Value, Value, Vec<(Cover, Value)>),
+    outside: (Value, Value, Vec<Held<'a>>),
 }

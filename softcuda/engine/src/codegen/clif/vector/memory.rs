@@ -4,7 +4,7 @@ use super::check::Cover;
 use super::emit::Vector;
 use super::shape::Shape;
 use super::value::{Row, unaligned, vector_type};
-use crate::codegen::clif::emit::flags;
+use crate::codegen::clif::emit::{Held, flags};
 use crate::ir::{Addr, Base, Class, Inst, Op, Opd, Order, Reg, Space, Symbol, Ty};
 use crate::memory::{Access, GRANULE_BITS, SPACE_BITS};
 use crate::runtime::checks::{IN_SHARED, READ_ONLY};
@@ -70,7 +70,7 @@ impl Vector<'_> {
     /// Lane 0's host address, when all lanes were found to may access theirs.
     fn span(&mut self, ty: Ty, addr: &Addr, access: Access) -> Value {
         let (size, lanes) = (ty.bytes(), self.width);
-        if let Some(v) = self.e.covered_address(addr, size, size * lanes) {
+        if let Some(v) = self.e.covered_address(addr, size, lanes, access) {
             return v;
         }
         let at = match addr.base {
@@ -169,7 +169,9 @@ impl Vector<'_> {
 
     /// Makes a test, and remembers its covers for the accesses that they answer for.
     pub fn memory_test(&mut self, number: u32) {
-        let covers = &self.plan.tests[number as usize].covers;
+        let plan = self.plan;
+        let test = &plan.tests[number as usize];
+        let covers = &test.covers;
         // Shared offsets wrap in 32 bits, and a register may lie before what its offsets reach.
         let value = |v: &mut Self, c: &Cover| {
             let r = v.e.get(c.base);
@@ -189,9 +191,9 @@ impl Vector<'_> {
         self.e.helper(Helper::SlowCover, &[self.e.thread, place, number], None);
         self.e.b.ins().jump(good, &[]);
         self.e.b.switch_to_block(good);
-        for (c, v) in covers.iter().zip(values) {
-            let host = if c.space == Space::Shared { self.in_block(v) } else { v };
-            self.e.covered.push((*c, host));
+        for (cover, v) in values.into_iter().enumerate() {
+            let host = if covers[cover].space == Space::Shared { self.in_block(v) } else { v };
+            self.e.covered.push(Held { test, cover, host });
         }
     }
 

@@ -28,7 +28,7 @@ mod shape;
 mod value;
 mod warp;
 
-pub use check::Cover;
+pub use check::{Needs, Test};
 pub use emit::function;
 pub use plan::{Doors, Frame, Plan};
 pub use shape::{Setting, Shape};
