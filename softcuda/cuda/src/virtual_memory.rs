@@ -136,7 +136,8 @@ pub fn create(size: u64, wanted: Wanted) -> Result<usize> {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let label = label_of(device);
-    let memory = device.memory.create(size, &label).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    let memory =
+        device.memory.create(size, &label, wanted.exportable).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     Ok(add(memory, wanted.device, wanted.exportable))
 }
 
@@ -208,11 +209,16 @@ pub fn map(address: u64, size: u64, offset: u64, handle: usize) -> Result {
     if before.is_some_and(|(base, mapping)| base + mapping.size > address) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    if offset.checked_add(size).is_none_or(|end| end > backing.memory.size()) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(place) = backing.memory.only_place() {
+        let shared = range_of(&mut ranges, place, 1)?.reservation.share(&backing.memory);
+        shared.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    }
+    let range = range_of(&mut ranges, address, size)?;
     let mapped = range.reservation.map(address, &backing.memory, offset, size);
-    mapped.map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => CUDA_ERROR_INVALID_VALUE,
-        _ => CUDA_ERROR_OUT_OF_MEMORY,
-    })?;
+    mapped.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     let device = driver::device(backing.device)?;
     TABLES.allocations.add(address, size, What::Mapped, 0, device);
     range.mappings.insert(address, Mapping { size, backing, access: BTreeMap::new() });
@@ -229,12 +235,19 @@ pub fn unmap(address: u64, size: u64) -> Result {
     let mut ranges = lock();
     let range = range_of(&mut ranges, address, size)?;
     for at in range.tiles(address, size)? {
-        let Some(mapping) = range.mappings.remove(&at) else { continue };
-        for ordinal in mapping.access.keys() {
-            driver::device(*ordinal)?.memory.close_window(at);
+        let Some(mapping) = range.mappings.get_mut(&at) else { continue };
+        for ordinal in std::mem::take(&mut mapping.access).into_keys() {
+            driver::device(ordinal)?.memory.close_window(at);
         }
+        // Without a handle, and mapped nowhere else, nobody can ask for its bytes any more.
+        let unmapped = if Arc::strong_count(&mapping.backing) == 1 {
+            range.reservation.unmap(at, mapping.size)
+        } else {
+            range.reservation.unmap_kept(at, mapping.size, &mapping.backing.memory)
+        };
+        unmapped.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         TABLES.allocations.take(at, |a| a.what == What::Mapped);
-        range.reservation.unmap(at, mapping.size).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        range.mappings.remove(&at);
     }
     Ok(())
 }
@@ -289,7 +302,7 @@ pub fn export(handle: usize) -> Result<OwnedFd> {
     if !backing.exportable {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    backing.memory.file().try_clone_to_owned().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+    backing.memory.file().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
 }
 
 /// `cuMemImportFromShareableHandle`: the handle of what another process exported. The descriptor stays the program's.

@@ -91,6 +91,110 @@ fn memory_is_mapped_used_and_gone() {
     assert_eq!(cu!(cuMemRelease(second)), CUDA_ERROR_INVALID_VALUE);
 }
 
+fn map(memory: u64, place: u64, offset: usize, size: usize) {
+    ok!(cuMemMap(place, size, offset, memory, 0));
+    assert_eq!(access(place, size, 3), CUDA_SUCCESS);
+}
+
+/// The manual's sections of cuMemMap and cuMemUnmap: what is created is memory apart from addresses.
+#[test]
+fn bytes_stay_with_the_memory_wherever_it_is_mapped() {
+    let _context = context();
+    let unit = UNIT as u64;
+    let (range, memory) = (reserve(8 * UNIT), create(2 * UNIT, 0));
+    map(memory, range, 0, 2 * UNIT);
+    ok!(cuMemsetD8_v2(range + 3, 1, 2 * UNIT - 3));
+    ok!(cuMemUnmap(range, 2 * UNIT));
+    map(memory, range + 2 * unit, 0, 2 * UNIT);
+    assert_eq!(read(range + 2 * unit, 5), [0, 0, 0, 1, 1], "moved, as a whole");
+    ok!(cuMemUnmap(range + 2 * unit, 2 * UNIT));
+    map(memory, range + unit, UNIT, UNIT);
+    assert_eq!(read(range + 2 * unit - 2, 2), [1, 1], "its second half, after it was mapped as a whole");
+    map(memory, range + 4 * unit, 0, 2 * UNIT);
+    ok!(cuMemsetD8_v2(range + 5 * unit, 2, 4));
+    assert_eq!(read(range + unit, 5), [2, 2, 2, 2, 1], "one memory, two places");
+    assert_eq!(read(range + 4 * unit, 5), [0, 0, 0, 1, 1]);
+    ok!(cuMemUnmap(range + unit, UNIT));
+    ok!(cuMemUnmap(range + 4 * unit, 2 * UNIT));
+    map(memory, range, 0, 2 * UNIT);
+    assert_eq!(read(range + unit, 5), [2, 2, 2, 2, 1]);
+    // A place that had memory and gets other memory shows none of the old bytes.
+    let other = create(2 * UNIT, 0);
+    ok!(cuMemUnmap(range, 2 * UNIT));
+    map(other, range, 0, 2 * UNIT);
+    assert_eq!(read(range + unit, 5), [0; 5]);
+    ok!(cuMemUnmap(range, 2 * UNIT));
+    ok!(cuMemRelease(memory));
+    ok!(cuMemRelease(other));
+    ok!(cuMemAddressFree(range, 8 * UNIT));
+}
+
+/// Copies that are under way while memory becomes memory with two places must not lose a byte. In a process of its own:
+/// ranges that other tests give back are free only when nothing is copied.
+#[test]
+fn a_second_place_comes_between_two_copies() {
+    in_child("a_second_place_comes_between_two_copies", &[], Stdio::null(), || {
+        let _context = context();
+        let range = reserve(64 * UNIT);
+        let places: Vec<u64> = (0..32).map(|i| range + 2 * i * UNIT as u64).collect();
+        let memories: Vec<u64> = places.iter().map(|_| create(UNIT, 0)).collect();
+        for (memory, place) in memories.iter().zip(&places) {
+            map(*memory, *place, 0, UNIT);
+        }
+        let mut current = 0;
+        ok!(cuCtxGetCurrent(&mut current));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                ok!(cuCtxSetCurrent(current));
+                let mut count = 0u32;
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    count += 1;
+                    for place in &places {
+                        ok!(cuMemcpyHtoD_v2(*place, (&raw const count).cast(), 4));
+                        assert_eq!(read(*place, 4), count.to_le_bytes());
+                    }
+                }
+                count
+            });
+            for (memory, place) in memories.iter().zip(&places) {
+                map(*memory, *place + UNIT as u64, 0, UNIT);
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+            let last = writer.join().unwrap().to_le_bytes();
+            places.iter().for_each(|place| assert_eq!(read(*place + UNIT as u64, 4), last));
+        });
+        ok!(cuMemUnmap(range, 64 * UNIT));
+        memories.iter().for_each(|memory| ok!(cuMemRelease(*memory)));
+        ok!(cuMemAddressFree(range, 64 * UNIT));
+    });
+}
+
+/// Kernels that stream through memory take a twentieth longer on small pages. The system marks what was advised with "hg".
+#[test]
+fn memory_that_one_process_uses_may_have_huge_pages() {
+    let _context = context();
+    let (range, memory) = (reserve(2 * UNIT), create(2 * UNIT, 0));
+    map(memory, range, 0, 2 * UNIT);
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut inside, mut flags) = (false, None);
+    for line in maps.lines() {
+        let bounds = line.split(' ').next().and_then(|first| first.split_once('-'));
+        if let Some((first, end)) = bounds
+            && let (Ok(first), Ok(end)) = (u64::from_str_radix(first, 16), u64::from_str_radix(end, 16))
+        {
+            inside = (first..end).contains(&range);
+        } else if inside && let Some(all) = line.strip_prefix("VmFlags:") {
+            flags = Some(all.to_owned());
+        }
+    }
+    let flags = flags.expect("its mapping is among the process's");
+    assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
+    ok!(cuMemUnmap(range, 2 * UNIT));
+    ok!(cuMemRelease(memory));
+    ok!(cuMemAddressFree(range, 2 * UNIT));
+}
+
 #[test]
 fn a_kernel_touches_only_what_is_open_to_it() {
     let _context = context();

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// Where the device range is asked for: far above the heap and far below the stack of a usual process.
 const HINT: usize = 0x0200_0000_0000;
 
+/// What huge pages come in.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
+
 /// An anonymous mapping, unmapped when dropped.
 pub(super) struct Mapping {
     addr: usize,
@@ -59,11 +62,16 @@ impl Mapping {
     /// Makes a part of a reserved mapping usable. Large parts are advised to use huge pages.
     pub(super) fn commit(&self, addr: u64, len: u64) -> io::Result<()> {
         self.commit_small(addr, len)?;
-        if len >= 2 << 20 {
-            // SAFETY: `commit_small` found the part inside this mapping; advice only, a refusal is harmless.
+        self.advise_huge(addr, len);
+        Ok(())
+    }
+
+    fn advise_huge(&self, addr: u64, len: u64) {
+        self.assert_inside(addr, len);
+        if len >= HUGE_PAGE as u64 {
+            // SAFETY: a part of this mapping; advice only, a refusal is harmless.
             unsafe { libc::madvise(addr as *mut _, len as usize, libc::MADV_HUGEPAGE) };
         }
-        Ok(())
     }
 
     /// As [`Mapping::commit`], with usual pages.
@@ -83,6 +91,24 @@ impl Mapping {
     pub(super) fn map_zeros(&self, addr: u64, len: u64) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         self.replace(addr, len, flags, -1, 0)
+    }
+
+    /// As [`Mapping::map_zeros`], advised to use huge pages.
+    pub(super) fn map_zeros_huge(&self, addr: u64, len: u64) -> io::Result<()> {
+        self.map_zeros(addr, len)?;
+        self.advise_huge(addr, len);
+        Ok(())
+    }
+
+    /// Moves the pages of anonymous memory of this crate at `from` to `addr`, in the place of a part of this mapping. Zeros are
+    /// left at `from`.
+    pub(super) fn move_here(&self, addr: u64, from: u64, len: u64) -> io::Result<()> {
+        self.assert_inside(addr, len);
+        let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP, len as usize);
+        // SAFETY: only a part of this mapping is replaced, as in `replace`; `from` stays mapped, so that kernels which run do
+        // not crash.
+        let p = unsafe { libc::mremap(from as *mut _, len, len, flags, addr as *mut libc::c_void) };
+        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn replace(&self, addr: u64, len: u64, flags: i32, file: i32, offset: u64) -> io::Result<()> {

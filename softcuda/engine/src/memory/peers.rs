@@ -131,7 +131,7 @@ impl Memory {
 }
 
 /// Copies what is at an address into a file of that length.
-fn copy_to_file(file: &OwnedFd, addr: u64, len: u64) -> io::Result<()> {
+pub(super) fn copy_to_file(file: &OwnedFd, addr: u64, len: u64) -> io::Result<()> {
     let all = Mapping::reserve_anywhere(len as usize, 1 << 16)?;
     all.map_file(all.address(), file, 0, len)?;
     map::copy(all.address(), addr, len);
