@@ -143,3 +143,34 @@ fn an_export_waits_for_no_kernel_and_loses_no_store() {
         }
     });
 }
+
+/// Says that it runs, and then counts for years, with no access to memory and nothing to wait for.
+const LONG: &str = ".version 7.0 .target sm_70 .address_size 64
+.visible .entry long(.param .u64 out, .param .u64 words) { .reg .b64 %o, %w, %n; .reg .pred %p;
+ld.param.u64 %o, [out]; ld.param.u64 %w, [words]; mov.u64 %n, 1; red.global.add.u32 [%w], 1;
+LOOP: mad.lo.u64 %n, %n, 3, 2; setp.ne.u64 %p, %n, 0; @%p bra LOOP;
+st.global.u64 [%o], %n; ret; }";
+
+#[test]
+fn an_export_waits_for_no_loop_that_waits_for_nothing() {
+    in_child("an_export_waits_for_no_loop_that_waits_for_nothing", &[], Stdio::null(), || {
+        let context = context();
+        let (memory, mut pinned) = (alloc(100), std::ptr::null_mut());
+        ok!(cuMemHostAlloc(&mut pinned, 64, 0));
+        let words = unsafe { &*pinned.cast::<[AtomicU32; 16]>() };
+        let long = function(module(LONG), "long");
+        // One block of one thread, one of a warp, and as many as take turns.
+        for (blocks, threads) in [(1, 1), (1, 32), (40, 64)] {
+            words[0].store(0, SeqCst);
+            let stream = stream(1);
+            assert_eq!(launch(long, blocks, threads, stream, &[memory, pinned.addr() as u64]), CUDA_SUCCESS);
+            while words[0].load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            ok!(cuIpcGetMemHandle(&mut Ipc([0; 64]), memory));
+            assert_eq!(cu!(cuStreamQuery(stream)), CUDA_ERROR_NOT_READY);
+        }
+        // Ends them.
+        drop(context);
+    });
+}

@@ -3,8 +3,10 @@
 mod compiler;
 mod gate;
 mod pool;
+mod quiet;
 mod realm;
 mod tiers;
+mod turns;
 
 pub use gate::Gate;
 pub use realm::Realm;

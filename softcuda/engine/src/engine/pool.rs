@@ -6,9 +6,12 @@
 //! less urgent ones go on, for it may wait for them.
 
 use super::gate::{Gate, Pass};
+use super::quiet::Quiet;
+use super::turns::SIDE_BY_SIDE;
 use super::{Grid, GridState};
 use crate::error::{Fault, FaultKind};
 use crate::memory::Memory;
+use crate::memory::door::{self, Bell};
 use crate::runtime::block::{Outcome, Running, fibers_of};
 use crate::runtime::cluster::{Cluster, Member};
 use crate::runtime::context::Block;
@@ -16,16 +19,12 @@ use crate::runtime::helpers;
 use crate::runtime::stack::StackPool;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Blocks that one claim takes at most where no thread waits.
 const MAX_CHUNK: u64 = 64;
-/// Blocks that take turns on one worker at most.
-const SIDE_BY_SIDE: u64 = 32;
-/// Rounds of a block before it takes turns with others.
-const ALONE: u32 = 4;
 /// Blocks that a worker runs of one grid before it looks for others.
 const TURN: u32 = 16;
 
@@ -58,8 +57,8 @@ struct Queue {
 }
 
 /// A block with its memory.
-struct Ready {
-    running: Running,
+pub(super) struct Ready {
+    pub(super) running: Running,
     scratch: Vec<(u64, u64)>,
 }
 
@@ -72,49 +71,19 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Blocks all signals of this thread while it lives, and has it compute as kernels do: to nearest, with denormals. A
-/// program built for fast mathematics flushes them in all its threads, ours among them.
-pub(super) struct Quiet(libc::sigset_t, u32);
-
-/// MXCSR with all exceptions masked, and nothing else.
-const PLAIN_FLOATS: u32 = 0x1f80;
-
-fn swap_float_control(new: u32) -> u32 {
-    let mut old = 0u32;
-    // SAFETY: reads and writes MXCSR, and memory on this stack; the value is one that masks all exceptions, or was there.
-    unsafe {
-        std::arch::asm!(
-            "stmxcsr [{old}]", "ldmxcsr [{new}]",
-            old = in(reg) &raw mut old, new = in(reg) &raw const new, options(nostack),
-        );
+impl Bell for Pool {
+    fn ring(&self) {
+        self.bell().fetch_add(1, Ordering::Relaxed);
     }
-    old
-}
 
-impl Quiet {
-    pub fn new() -> Quiet {
-        // SAFETY: plain C calls on sets that live on this stack.
-        unsafe {
-            let mut all = std::mem::zeroed();
-            let mut old = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            Quiet(old, swap_float_control(PLAIN_FLOATS))
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        swap_float_control(self.1);
-        // SAFETY: the set was filled by `pthread_sigmask`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    fn rest(&self) {
+        self.bell().fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Pool {
     pub fn new(memory: Arc<Memory>, workers: usize) -> Arc<Pool> {
-        Arc::new(Pool {
+        let pool = Arc::new(Pool {
             memory,
             stacks: StackPool::default(),
             scratch: Mutex::default(),
@@ -124,7 +93,10 @@ impl Pool {
             gate: OnceLock::new(),
             own_bell: AtomicU32::new(0),
             urgent: AtomicI32::new(i32::MAX),
-        })
+        });
+        let bell: Weak<Pool> = Arc::downgrade(&pool);
+        door::register(bell);
+        pool
     }
 
     /// Has every block ask first. Only the first gate counts.
@@ -136,7 +108,7 @@ impl Pool {
         self.gate.get().cloned()
     }
 
-    /// The word that code looks at while it runs; its lower half counts grids that are to stop.
+    /// The word that code looks at while it runs; its lower half counts grids that are to stop, and closings of the door.
     fn bell(&self) -> &AtomicU32 {
         self.gate.get().and_then(|gate| gate.bell()).unwrap_or(&self.own_bell)
     }
@@ -244,7 +216,7 @@ impl Pool {
     }
 
     /// No further block of the grid is started, and those that run end at their next yield or way back in a loop.
-    fn stop_grid(&self, grid: &Grid, fault: Fault) {
+    pub(super) fn stop_grid(&self, grid: &Grid, fault: Fault) {
         if grid.stop.swap(1, Ordering::Relaxed) == 0 {
             self.bell().fetch_add(1, Ordering::Relaxed);
         }
@@ -463,57 +435,6 @@ impl Pool {
         any
     }
 
-    /// Runs blocks whose loops have stops side by side, a round of each at a time, so that they go through memory together.
-    fn take_turns(&self, grid: &Arc<Grid>, mut blocks: std::ops::Range<u64>, number: u32, pass: &mut Pass) {
-        let (mut free, mut standing): (Vec<Ready>, Vec<Ready>) = (Vec::new(), Vec::new());
-        while grid.stop.load(Ordering::Relaxed) == 0 && !(blocks.is_empty() && standing.is_empty()) {
-            for mut r in std::mem::take(&mut standing) {
-                pass.renew();
-                let outcome = r.running.turn(number);
-                self.after_turn(grid, r, outcome, &mut standing, &mut free);
-            }
-            for b in blocks.by_ref() {
-                let mut r = match free.pop().map_or_else(|| self.make(grid), Ok) {
-                    Ok(r) => r,
-                    Err(f) => {
-                        self.stop_grid(grid, f);
-                        break;
-                    }
-                };
-                pass.renew();
-                r.running.begin(grid.ctaid(b));
-                // Alone at first: a block that ends soon needs nobody beside it.
-                let mut outcome = Outcome::Stands;
-                for _ in 0..ALONE {
-                    if outcome == Outcome::Stands {
-                        outcome = r.running.turn(number);
-                    }
-                }
-                self.after_turn(grid, r, outcome, &mut standing, &mut free);
-                if grid.stop.load(Ordering::Relaxed) != 0 {
-                    break;
-                }
-            }
-        }
-        free.into_iter().chain(standing).for_each(|r| self.recycle(r));
-    }
-
-    fn after_turn(
-        &self,
-        grid: &Grid,
-        r: Ready,
-        outcome: Outcome,
-        standing: &mut Vec<Ready>,
-        free: &mut Vec<Ready>,
-    ) {
-        match outcome {
-            Outcome::Stands => standing.push(r),
-            Outcome::Failed => self.failed(grid, r),
-            // Nobody waits in such a kernel.
-            Outcome::Done | Outcome::Parked => free.push(r),
-        }
-    }
-
     /// Starts all blocks of a cluster, each with memory of its own before the first one runs.
     fn start_cluster(&self, grid: &Arc<Grid>, blocks: std::ops::Range<u64>, number: u32) {
         let mut all = Vec::new();
@@ -564,7 +485,7 @@ impl Pool {
         self.wake.notify_one();
     }
 
-    fn failed(&self, grid: &Grid, mut r: Ready) {
+    pub(super) fn failed(&self, grid: &Grid, mut r: Ready) {
         if let Some(f) = r.running.take_fault() {
             self.stop_grid(grid, f);
         }
@@ -587,7 +508,7 @@ impl Pool {
     }
 
     /// A block of the grid with stacks and memory.
-    fn make(&self, grid: &Arc<Grid>) -> Result<Ready, Fault> {
+    pub(super) fn make(&self, grid: &Arc<Grid>) -> Result<Ready, Fault> {
         let none = |what: &str| {
             Fault::new(FaultKind::OutOfResources, format!("{}: no memory for {what}", grid.kernel.name))
         };
@@ -670,7 +591,7 @@ impl Pool {
         }
     }
 
-    fn recycle(&self, r: Ready) {
+    pub(super) fn recycle(&self, r: Ready) {
         self.stacks.give(r.running.into_stacks());
         self.give_scratch(r.scratch);
     }

@@ -9,7 +9,7 @@
 
 use super::compiler::Compiler;
 use super::gate::Gate;
-use super::pool::Quiet;
+use super::quiet::Quiet;
 use super::{Grid, GridState, native_stack};
 use crate::codegen::Variant;
 use crate::ir::{Function, Op};

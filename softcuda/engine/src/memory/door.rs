@@ -2,11 +2,11 @@
 //! whose bytes must not be lost.
 //!
 //! It is one for the process: kernels reach the memory of several devices, and a copy that stood in the door of one device
-//! before the closed door of another one would never get on. Threads that run blocks leave it wherever a kernel can wait, so
-//! closing takes no longer than the longest piece of a block.
+//! before the closed door of another one would never get on. Threads that run blocks go out wherever a kernel can wait and, when
+//! the bell rings, on the way back of any loop: closing waits for no kernel to end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Who is inside, and [`CLOSED`].
@@ -15,6 +15,23 @@ const CLOSED: u64 = 1 << 63;
 
 /// Held by the one that has the door closed.
 static CLOSING: Mutex<()> = Mutex::new(());
+
+/// What the threads of a pool hear that run blocks.
+pub(crate) trait Bell: Send + Sync {
+    /// From now on, whoever runs a block comes to [`outside`] before long.
+    fn ring(&self);
+    /// Ends one [`Bell::ring`].
+    fn rest(&self);
+}
+
+static BELLS: Mutex<Vec<Weak<dyn Bell>>> = Mutex::new(Vec::new());
+
+/// Has a bell rung whenever the door is to be closed.
+pub(crate) fn register(bell: Weak<dyn Bell>) {
+    let mut bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
+    bells.retain(|bell| bell.strong_count() > 0);
+    bells.push(bell);
+}
 
 /// While it lives, the mappings of devices' memory stay as they are.
 pub(crate) struct Inside(());
@@ -53,18 +70,27 @@ pub(crate) fn is_closed() -> bool {
 }
 
 /// While it lives, nobody touches devices' memory.
-pub(super) struct Closed(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+pub(super) struct Closed {
+    #[allow(dead_code, reason = "held")]
+    closing: MutexGuard<'static, ()>,
+}
 
 impl Closed {
     /// Closes the door and waits until everybody has gone out.
     pub(super) fn new() -> Closed {
         let closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inside = DOOR.fetch_or(CLOSED, Ordering::SeqCst) & !CLOSED;
-        while inside != 0 {
-            std::thread::sleep(Duration::from_micros(20));
-            inside = DOOR.load(Ordering::SeqCst) & !CLOSED;
+        if inside != 0 {
+            let bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
+            let bells: Vec<Arc<dyn Bell>> = bells.iter().filter_map(Weak::upgrade).collect();
+            bells.iter().for_each(|bell| bell.ring());
+            while inside != 0 {
+                std::thread::sleep(Duration::from_micros(20));
+                inside = DOOR.load(Ordering::SeqCst) & !CLOSED;
+            }
+            bells.iter().for_each(|bell| bell.rest());
         }
-        Closed(closing)
+        Closed { closing }
     }
 }
 

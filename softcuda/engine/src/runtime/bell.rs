@@ -1,4 +1,5 @@
-//! What code that runs for long is told: that another process wants the device, or that its grid is to end.
+//! What code that runs for long is told: that another process wants the device, that mappings
+//! of memory are to be replaced, or that its grid is to end.
 //!
 //! There is one word a device and process, the *bell*. Every loop looks at it on its way back (so does a yield), and comes here when it
 //! is not 0: the thread stays here while the device is another process's, as a card's would that is switched to another
@@ -24,10 +25,12 @@ pub unsafe extern "C" fn attend(t: *mut Thread) {
         if grid.stop.load(Ordering::Relaxed) != 0 {
             fail(t, FaultKind::Cancelled, 0, "stopped".to_string());
         }
-        if let Some(gate) = &grid.gate {
-            // It may stand there for long.
-            door::outside(|| gate.heed());
-        }
+        // It may stand there for long, or somebody waits until it is outside.
+        door::outside(|| {
+            if let Some(gate) = &grid.gate {
+                gate.heed();
+            }
+        });
     }
 }
 
