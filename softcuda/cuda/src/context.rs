@@ -186,6 +186,10 @@ impl Context {
             Work::Short(_) | Work::Mark(_) => true,
             _ => false,
         };
+        if let Work::Mark(record) = &work {
+            // What it need not wait for, having ended, ended before now.
+            record.placed();
+        }
         if short && waits.is_empty() && stream.is_idle() {
             // Under the lock, so that nothing can be given to the stream meanwhile.
             stream.perform(work);

@@ -8,6 +8,7 @@ use crate::graph::capture::{self, Tail};
 use crate::stream::{Stream, Work};
 use crate::{clock, current, printf, progress};
 use softcuda_device::signal::{Name, Signal};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -18,7 +19,7 @@ const INTERPROCESS: u32 = 4;
 /// One recording of an event: a wait is for the recording that was last when the wait was asked for.
 pub struct Record {
     /// When it was asked for, by the clock of [`softcuda_device::now`].
-    asked: u64,
+    asked: AtomicU64,
     /// When the device came past it, by the same clock.
     passed: OnceLock<u64>,
     /// That of an interprocess event is a recording there.
@@ -33,7 +34,13 @@ impl Default for Record {
 
 impl Record {
     fn new(shared: Option<(Arc<Signal>, u32)>) -> Self {
-        Self { asked: softcuda_device::now(), passed: OnceLock::new(), shared }
+        Self { asked: AtomicU64::new(softcuda_device::now()), passed: OnceLock::new(), shared }
+    }
+
+    /// It takes its place behind other work now. Until a moment ago a stream may have come past events that it is ordered
+    /// behind, so the time at which it was made can be earlier than theirs.
+    pub fn placed(&self) {
+        self.asked.fetch_max(softcuda_device::now(), Ordering::Relaxed);
     }
 
     /// Whether the stream has come past it.
@@ -47,7 +54,7 @@ impl Record {
     /// The stream comes past it; who waits goes on. Its time is when the work before it ended, on the calling thread, or
     /// when it was asked for, if there was none by then.
     pub fn pass(&self) {
-        let _ = self.passed.set(self.asked.max(clock::last_end()));
+        let _ = self.passed.set(self.asked.load(Ordering::Relaxed).max(clock::last_end()));
         if let Some((signal, recording)) = &self.shared {
             signal.pass(*recording);
         }
@@ -342,4 +349,27 @@ pub fn elapsed(start: usize, end: usize) -> Result<f32> {
     start.check_context()?;
     let (from, to) = (start.time()?, end.time()?);
     Ok((i128::from(to) - i128::from(from)) as f32 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that records an event may be held up before the event has its place behind other streams' work.
+    #[test]
+    fn an_event_is_not_earlier_than_what_the_default_stream_orders_before_it() {
+        let device = crate::device::for_tests(1).remove(0);
+        let context = Context::new(TABLES.contexts.reserve(), &device, false, 0);
+        let blocking = Stream::new(&context, TABLES.streams.reserve(), 0, 0);
+        context.adopt(&blocking);
+        let (before, after) = (Arc::new(Record::default()), Arc::new(Record::default()));
+        context.submit(&blocking, Work::Run(Box::new(|| Ok(())))).unwrap();
+        context.submit(&blocking, Work::Mark(before.clone())).unwrap();
+        before.wait();
+        assert!(before.time() > after.asked.load(Ordering::Relaxed));
+        context.submit(context.legacy(), Work::Mark(after.clone())).unwrap();
+        after.wait();
+        assert!(after.time() >= before.time());
+        context.destroy();
+    }
 }

@@ -299,11 +299,10 @@ impl Stream {
                 clock::ended_now();
             }
             Work::Always(job) => job(self.fate.check().err().unwrap_or(CUDA_SUCCESS)),
-            Work::Stream(stream, position) if !stream.reached(position) => {
+            Work::Stream(stream, position) => {
                 progress::wait(|| stream.reached(position) || self.fate.is_sealed());
-                clock::ended_now();
+                clock::not_before(stream.ended.load(Ordering::Acquire));
             }
-            Work::Stream(stream, _) => clock::not_before(stream.ended.load(Ordering::Acquire)),
             Work::Event(record) => wait_for(&record, &self.fate),
             Work::Mark(record) => {
                 record.pass();
@@ -313,11 +312,14 @@ impl Stream {
     }
 }
 
-/// Waits for an event on a stream's thread, as long as its context is there.
+/// Waits for an event on a stream's thread, as long as its context is there. The wait ends when the event was passed, not
+/// when this thread woke up.
 pub fn wait_for(record: &Record, fate: &Fate) {
     if !record.is_done() {
         record.wait_unless(|| fate.is_sealed());
-        clock::ended_now();
+        if record.time() == 0 {
+            clock::ended_now();
+        }
     }
     clock::not_before(record.time());
 }

@@ -129,6 +129,8 @@ pub fn launch(exec: usize, stream: usize) -> Result {
     if let Some(before) = state.last.take().filter(|record| !record.is_done()) {
         context.submit(&stream, Work::Event(before))?;
     }
+    // The recordings of its nodes are no earlier than this one, which is behind what the stream is ordered behind.
+    context.submit(&stream, Work::Mark(Arc::new(Record::default())))?;
     let end = Arc::new(Record::default());
     submit(&context, &stream, &state.plan)?;
     // Unless its own work has ended the context by now: that is for who waits for it to say.
