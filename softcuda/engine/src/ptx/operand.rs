@@ -182,11 +182,11 @@ impl<'a> Body<'_, 'a> {
         self.module.cursor.want(b'[')?;
         let a = self.bare_address(space, size)?;
         self.module.cursor.want(b']')?;
-        if space == Space::Cluster { self.cluster_address(a) } else { Ok(a) }
+        if space == Space::Cluster { self.cluster_address(a, size) } else { Ok(a) }
     }
 
-    /// A `.shared::cluster` address as a generic one. Variables are the block's own.
-    fn cluster_address(&mut self, a: Addr) -> Result<Addr> {
+    /// A `.shared::cluster` address as a generic one, for an access of `size` bytes. Variables are the block's own.
+    fn cluster_address(&mut self, a: Addr, size: u32) -> Result<Addr> {
         let register = match a.base {
             Base::Sym(_) => return Ok(Addr { space: Space::Shared, ..a }),
             Base::Reg(r) => Opd::Reg(r),
@@ -195,7 +195,7 @@ impl<'a> Body<'_, 'a> {
         let sum = self.int(IntOp::Add, Ty::U32, register, Opd::Imm(a.offset as u64));
         let d = self.temp(Class::I64);
         let a = vec![(Ty::U32, sum)];
-        self.push(Op::Pure { f: Pure::ClusterToGeneric, detail: 0, ty: Ty::U64, d, a });
+        self.push(Op::Pure { f: Pure::ClusterToGeneric, detail: size, ty: Ty::U64, d, a });
         Ok(Addr { space: Space::Generic, base: Base::Reg(d), offset: 0 })
     }
 

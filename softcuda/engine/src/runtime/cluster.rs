@@ -98,9 +98,14 @@ impl Member {
         }
     }
 
-    /// `.shared::cluster` to generic; an address of no block gives one that no access passes.
-    pub fn to_generic(&self, address: u32) -> u64 {
+    /// `.shared::cluster` to generic; an address of no block gives one that no access passes. So does, for an access of
+    /// `size` bytes, one that is not within a block's shared memory: what lies behind it is another's. A size of 0 is no
+    /// access, and the address may be any that a program calculates with.
+    pub fn to_generic(&self, address: u32, size: u32) -> u64 {
         let offset = u64::from(address & OFFSET);
+        if size > 0 && offset + u64::from(size) > self.size {
+            return 0;
+        }
         match (address >> RANK_SHIFT).checked_sub(1) {
             None => self.base + offset,
             Some(rank) => self.base_of(rank).map_or(0, |b| b + offset),
@@ -187,9 +192,12 @@ mod tests {
     fn addresses_go_there_and_back() {
         let cluster = Some(Arc::new(Cluster::new(vec![0x10_0000, 0x20_0000, 0x30_0000], 1)));
         let m = Member { cluster, rank: 1, base: 0x20_0000, size: 0x1000 };
-        assert_eq!(m.to_generic(0x10), 0x20_0010);
+        assert_eq!(m.to_generic(0x10, 0), 0x20_0010);
         let far = m.map_shared(0x10, 2);
-        assert_eq!(m.to_generic(far), 0x30_0010);
+        assert_eq!(m.to_generic(far, 4), 0x30_0010);
+        assert_eq!(m.to_generic(m.map_shared(0xffc, 2), 4), 0x30_0ffc);
+        assert_eq!(m.to_generic(m.map_shared(0xffc, 2), 8), 0, "beyond the block's shared memory");
+        assert_eq!(m.to_generic(0x1000, 0), 0x20_1000, "the end is an address");
         assert_eq!(m.rank_of_shared(far), 2);
         assert_eq!(m.rank_of_shared(0x10), 1);
         assert_eq!(m.to_cluster(0x30_0010), far);
@@ -197,7 +205,7 @@ mod tests {
         assert_eq!(m.map_generic(0x20_0020, 0), 0x10_0020);
         assert_eq!(m.rank_of_generic(0x10_0000), 0);
         assert_eq!(m.window(0x10_1000), None);
-        assert_eq!(m.to_generic(m.map_shared(0, 9)), 0, "no such block");
+        assert_eq!(m.to_generic(m.map_shared(0, 9), 0), 0, "no such block");
     }
 
     #[test]

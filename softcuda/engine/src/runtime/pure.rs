@@ -41,7 +41,7 @@ pub unsafe extern "C" fn call(t: *mut Thread, code: u32, detail: u32, a: u64, b:
         Some(Pure::MapGeneric) => member.map_generic(a, b as u32),
         Some(Pure::RankOfShared) => member.rank_of_shared(a as u32).into(),
         Some(Pure::RankOfGeneric) => member.rank_of_generic(a).into(),
-        Some(Pure::ClusterToGeneric) => member.to_generic(a as u32),
+        Some(Pure::ClusterToGeneric) => member.to_generic(a as u32, detail),
         Some(Pure::GenericToCluster) => member.to_cluster(a).into(),
         Some(Pure::IsCluster) => u64::from(member.window(a).is_some()),
         None => 0,

@@ -195,3 +195,31 @@ fn a_cluster_does_not_wait_for_threads_that_ended() {
     d.engine.run(k, &launch).unwrap();
     assert_eq!(d.get::<u32>(o, 1), [2 * (40 + 39 + 38 + 37)]);
 }
+
+/// 64 bytes of shared memory: an access beyond them, in the block's own or in another block's, is a fault, also where the
+/// memory behind is some other block's. An address of the end is one, as pointers to the end of an array are.
+#[test]
+fn what_lies_behind_the_shared_memory_of_a_block_is_none_of_it() {
+    let body = ".shared .align 16 .b32 s[16]; .reg .b64 a, b; .reg .b32 at, v;\n\
+        ld.param.u32 at, [po]; mapa.shared::cluster.u32 v, 64, 1; cvt.u64.u32 a, v; cvta.shared::cluster.u64 a, a;\n\
+        mapa.shared::cluster.u32 v, 60, 1; cvt.u64.u32 b, v; cvta.shared::cluster.u64 b, b; sub.u64 a, a, b; setp.ne.u64 p, a, 4; @p trap;\n\
+        st.shared.u32 [s], 1; barrier.cluster.arrive; barrier.cluster.wait;\n\
+        ld.shared::cluster.u32 v, [at]; barrier.cluster.arrive; barrier.cluster.wait; ret;";
+    let d = Device::new();
+    let m = d.load(&kernel(".param .u32 po", &format!(".reg .pred p;\n{body}")));
+    let k = &m.kernels()[0];
+    let run = |at: u32| {
+        let params = pack(k, &[Arg::U32(at)]);
+        let launch =
+            Launch { grid: [2, 1, 1], block: [32, 1, 1], params, cluster: [2, 1, 1], ..Launch::default() };
+        d.engine.run(k, &launch).map_err(|f| f.kind)
+    };
+    // Rank + 1 is in the top byte; 0 there is the block itself.
+    for block in [0, 1 << 24, 2 << 24] {
+        assert_eq!(run(block | 60), Ok(()));
+        for beyond in [64, 4096, 1 << 16, 0xff_fffc] {
+            assert_eq!(run(block | beyond), Err(FaultKind::IllegalAddress), "{block:x}, {beyond:x}");
+        }
+    }
+    assert_eq!(run(3 << 24), Err(FaultKind::IllegalAddress), "there is no third block");
+}
