@@ -1,6 +1,5 @@
 // Every error that a kernel can end in or a launch be refused with, each in a process of its own, as most of them stay for the process.
 #include "check.h"
-#include <cooperative_groups.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,7 +7,7 @@ __global__ void nop() {}
 __global__ void wild(int* p) { *p = 1; }
 __global__ void skewed(char* p) { *(volatile int*)(p + 2) = 1; }
 __global__ void trapped() { if (threadIdx.x == 31) __trap(); }
-__global__ void resident(int* p) { cooperative_groups::this_grid().sync(); *p = 1; }
+__global__ void resident(int* p) { *p = 1; }
 // 128 values that must be kept over a barrier do not fit the 64 registers that each of 1024 threads can have.
 __global__ void hungry(float* p) {
   float kept[128];
