@@ -98,6 +98,26 @@ for _ in range(2):
     call("cuEventDestroy_v2", untimed)
 call("cuEventQuery", untimed)
 
+
+def polled_until_done():
+    while lib.cuStreamQuery(stream):
+        pass
+
+
+# What a thread has waited for is done for every query that begins later, of events that were polled before as well.
+room, polled, late = u64(), pointer(), 0
+must("cuMemAlloc_v2", ref(room), size_t(32 << 20))
+must("cuEventCreate", ref(polled), 2)
+for wait in [lambda: must("cuStreamSynchronize", stream), lambda: must("cuCtxSynchronize"), polled_until_done] * 8:
+    must("cuMemsetD8Async", room, 1, size_t(32 << 20), stream)
+    must("cuEventRecord", polled, stream)
+    lib.cuEventQuery(polled)
+    wait()
+    late += lib.cuEventQuery(polled) != 0
+show(late)
+must("cuEventDestroy_v2", polled)
+must("cuMemFree_v2", room)
+
 # Host functions, in their order, and with CUDA's answers forbidden to them.
 said = []
 host = c.CFUNCTYPE(None, pointer)(lambda data: said.append(("host", data)))

@@ -99,6 +99,8 @@ fn serve(session: &'static Session) {
         let job = lock(&session.callbacks.jobs).remove(&id);
         match job {
             Some(job) => {
+                // What stands before it in its stream is done.
+                session.waits.over();
                 inside_callback(|| run(job));
                 session.callbacks.returned();
             }

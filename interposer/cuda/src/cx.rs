@@ -3,6 +3,7 @@
 use std::hint::cold_path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use gpupool_protocol::api;
 use gpupool_protocol::wire::codec::{BadRecord, Reader, Writer};
 use gpupool_protocol::wire::{CallHead, DownChunk, LinkError, PendingCall, Post, UpChunk};
 
@@ -154,16 +155,16 @@ impl Cx {
     /// As [`Cx::begin`], with the chunk that the caller has got for it.
     pub fn begin_with(
         self,
-        call: u16,
+        number: u16,
         chunk: Option<DownChunk<'static>>,
         len: usize,
         fill: impl FnOnce(&mut Writer<'_>),
     ) -> Answer<Pending> {
-        self.supports(call)?;
-        let mut head = self.head(call);
+        self.supports(number)?;
+        let mut head = self.head(number);
         head.down = chunk;
         let call = self.session.link.begin_call(head, len, fill).map_err(|e| self.session.lost(&e))?;
-        Ok(Pending { cx: self, call })
+        Ok(Pending { cx: self, call, waits: api::is_slow(number) })
     }
 
     /// Sends a record whose body is `words`, and waits for an answer that is exactly the bytes for `to` and fits its slot.
@@ -173,6 +174,9 @@ impl Cx {
         self.supports(call)?;
         let answer = self.session.link.call_small(call, self.lane, self.context, words, to);
         let (result, len) = self.sent(answer)?;
+        if api::is_slow(call) {
+            self.session.waits.over();
+        }
         let code = result as u32;
         if code == 0 && len != to.len() {
             cold_path();
@@ -196,6 +200,8 @@ impl Cx {
 pub struct Pending {
     cx: Cx,
     call: PendingCall<'static>,
+    /// Its answer may mean that a wait for work is over.
+    waits: bool,
 }
 
 impl Pending {
@@ -209,8 +215,11 @@ impl Pending {
 
     /// The same, but without a look for kernels' text.
     pub fn finish_quietly(self, take: impl FnOnce(&mut Reader<'_>) -> Result<(), BadRecord>) -> Answer {
-        let Self { cx, call } = self;
+        let Self { cx, call, waits } = self;
         let reply = call.wait().map_err(|e| cx.session.lost(&e))?;
+        if waits {
+            cx.session.waits.over();
+        }
         let taken = if reply.result == 0 { reply.read(|_, from| take(from)) } else { Ok(()) };
         let code = reply.result as u32;
         drop(reply);
@@ -221,8 +230,11 @@ impl Pending {
     /// Waits for an answer that is exactly the bytes for `to`. Kernels' text is not fetched, since that needs a chunk and
     /// this thread may hold others: [`crate::output::take`] when all are back.
     pub fn finish_bytes(self, to: &mut [u8]) -> Answer {
-        let Self { cx, call } = self;
+        let Self { cx, call, waits } = self;
         let reply = call.wait().map_err(|e| cx.session.lost(&e))?;
+        if waits {
+            cx.session.waits.over();
+        }
         let (code, len) = (reply.result as u32, reply.len());
         if code == 0 && (len != to.len() || reply.copy_to(to) != to.len()) {
             return Err(cx.session.bad_answer(BadRecord::Truncated));

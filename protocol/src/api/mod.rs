@@ -102,6 +102,21 @@ pub fn call(number: u16) -> Option<&'static Call> {
     *index.get(usize::from(number))?
 }
 
+/// Whether the record with this number is a slow one, as those are that wait for work.
+#[inline]
+pub fn is_slow(number: u16) -> bool {
+    static SLOW: [bool; CALL_MAP_BITS] = {
+        let mut slow = [false; CALL_MAP_BITS];
+        let mut i = 0;
+        while i < CALLS.len() {
+            slow[CALLS[i].number as usize] = CALLS[i].slow;
+            i += 1;
+        }
+        slow
+    };
+    SLOW.get(usize::from(number)).is_some_and(|slow| *slow)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +127,9 @@ mod tests {
             assert!(usize::from(call_.number) < CALL_MAP_BITS, "{}", call_.name);
             assert_eq!(call(call_.number).unwrap().name, call_.name);
         }
+        assert!(
+            is_slow(numbers::stream_synchronize) && !is_slow(numbers::stream_query) && !is_slow(u16::MAX)
+        );
         assert!(call(0).is_none(), "0 pads the ring");
         assert!(call(u16::MAX).is_none());
     }

@@ -72,11 +72,12 @@ pub fn cuEventRecordWithFlags(cx: Cx, event: Handle, hstream: Raw<kinds::Stream>
     }
     let cx = cx.within(context);
     cx.current()?;
+    let waits = cx.session.waits.count();
     send::event_record(cx, event.0, stream, flags)?;
     // Counted when it is sent: another thread's wait that covers this count then comes after the record.
     object.progress.post();
     if cx.session.uses.board {
-        object.progress.watch_polled(&OnBoard(cx, event.0))?;
+        object.progress.watch_polled(&OnBoard(cx, event.0), waits)?;
     }
     Ok(())
 }
@@ -105,6 +106,9 @@ impl Board for OnBoard {
     }
     fn read(&self, word: u32) -> Answer<u64> {
         self.0.session.link.board(word).map_err(|e| self.0.session.lost(&e))
+    }
+    fn waits(&self) -> u64 {
+        self.0.session.waits.count()
     }
 }
 

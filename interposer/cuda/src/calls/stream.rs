@@ -11,7 +11,7 @@ use crate::cptr::{Ptr, Raw};
 use crate::cx::Cx;
 use crate::state::objects::{Context, Stream};
 use crate::state::table::Table;
-use crate::state::watch::Board;
+use crate::state::watch::{Board, Progress};
 use crate::{send, thread};
 
 type Handle = Raw<kinds::Stream>;
@@ -132,19 +132,28 @@ impl Board for OnBoard {
     fn read(&self, word: u32) -> Answer<u64> {
         self.0.session.link.board(word).map_err(|e| self.0.session.lost(&e))
     }
+    fn waits(&self) -> u64 {
+        self.0.session.waits.count()
+    }
 }
 
 pub fn cuStreamQuery(cx: Cx, handle: Handle) -> Answer {
     let (cx, stream) = located(cx, handle)?;
     let board = OnBoard(cx, stream);
-    match (stream.object, stream.awaited()) {
+    let known = stream.awaited().is_some_and(Progress::is_known_done);
+    let answer = match (stream.object, stream.awaited()) {
         _ if !cx.session.uses.board => board.ask(),
         (Some(object), _) => object.progress.query(&board),
         // The watch would be an event in the legacy stream, which other streams wait for.
         (None, Some(progress)) => progress.query_unwatched(&board),
         // A thread's own stream.
         (None, None) => board.ask(),
+    };
+    if answer.is_ok() && !known {
+        // Events that were recorded in it are complete.
+        cx.session.waits.over();
     }
+    answer
 }
 
 pub fn cuCtxSynchronize(cx: Cx) -> Answer {

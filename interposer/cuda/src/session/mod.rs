@@ -34,6 +34,7 @@ use crate::state::objects::{Context, Event, Function, Known, Library, Module, Po
 use crate::state::order::Unordered;
 use crate::state::pinned::Pinned;
 use crate::state::table::Table;
+use crate::state::watch::Waits;
 use crate::thread;
 
 /// What the process is to this library.
@@ -104,6 +105,8 @@ pub struct Session {
     pub output: Output,
     /// Host functions.
     pub callbacks: Callbacks,
+    /// Waits for work that are over, in any thread.
+    pub waits: Waits,
     ids: AtomicU64,
 }
 

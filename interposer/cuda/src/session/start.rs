@@ -121,6 +121,7 @@ fn begin(
         revocations: super::Revocations::with(bell.clone()),
         output: Default::default(),
         callbacks: Default::default(),
+        waits: Default::default(),
         ids: Default::default(),
     };
     // The thread waits for the session to be there; without a thread there is no session.

@@ -3,6 +3,9 @@
 //! Work is counted where it is posted. A synchronise, or a query that says yes, moves what is known to be done. A query
 //! of new work asks the worker once; while that says "not ready", the completion board is watched, so that polling
 //! costs plain loads.
+//!
+//! A word may be raised a little later than the worker answers a wait for the same work. A program that has waited must not be
+//! told that the work is under way: the first query after any wait asks the worker, whatever the word says.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -13,6 +16,23 @@ use gpupool_protocol::wire::layout::BOARD_WORDS;
 
 use super::objects::lock;
 use crate::code::{Answer, NOT_READY};
+
+/// Waits for work that are over: how many.
+#[derive(Debug, Default)]
+pub struct Waits(AtomicU64);
+
+impl Waits {
+    /// One is over. Said before its end is known to the program or to another thread.
+    #[inline]
+    pub fn over(&self) {
+        self.0.fetch_add(1, AcqRel);
+    }
+
+    /// How many are over.
+    pub fn count(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+}
 
 /// What was posted to an object, and what of it is known to be done.
 #[derive(Debug, Default)]
@@ -32,6 +52,8 @@ struct Watch {
     watches: Watches,
     /// What will be done when the newest of them is.
     covers: u64,
+    /// The worker has said that it is under way, or it was posted, when so many waits were over at least.
+    waits: u64,
 }
 
 impl Watch {
@@ -40,11 +62,11 @@ impl Watch {
         Ok(self.watches.read(board.read(self.word - 1)?))
     }
 
-    /// Has its word raised when everything up to `posted` is done.
-    fn begin(&mut self, board: &impl Board, posted: u64) -> Answer {
+    /// Has its word raised when everything up to `posted` is done, which was under way when `waits` were over.
+    fn begin(&mut self, board: &impl Board, posted: u64, waits: u64) -> Answer {
         let value = self.watches.begin();
         board.watch(self.word - 1, value)?;
-        self.covers = posted;
+        (self.covers, self.waits) = (posted, waits);
         Ok(())
     }
 }
@@ -57,6 +79,8 @@ pub trait Board {
     fn watch(&self, word: u32, value: u64) -> Answer;
     /// Reads a word.
     fn read(&self, word: u32) -> Answer<u64>;
+    /// How many waits of the program are over.
+    fn waits(&self) -> u64;
 }
 
 impl Progress {
@@ -97,21 +121,29 @@ impl Progress {
         self.synchronised.load(Acquire) >= posted
     }
 
+    /// Whether everything is known to be done.
+    pub fn is_known_done(&self) -> bool {
+        let posted = self.posted();
+        self.done.load(Acquire) >= posted
+    }
+
     /// Success, CUDA_ERROR_NOT_READY, or an error of the work.
     pub fn query(&self, board: &impl Board) -> Answer {
         let posted = self.posted();
         if self.done.load(Acquire) >= posted {
             return Ok(());
         }
+        // Before the worker is asked: what it says is no answer to a wait that ends later.
+        let waits = board.waits();
         let mut watch = lock(&self.watch);
         if watch.word != 0 && watch.covers >= posted {
             match watch.read(board)? {
-                Reading::Waits => return Err(NOT_READY),
+                Reading::Waits if watch.waits >= waits => return Err(NOT_READY),
                 Reading::Done => {
                     self.is_done(watch.covers);
                     return Ok(());
                 }
-                Reading::Failed => {}
+                Reading::Waits | Reading::Failed => {}
             }
         }
         match board.ask() {
@@ -120,13 +152,18 @@ impl Progress {
                 Ok(())
             }
             Err(NOT_READY) => {
+                let reading = if watch.word == 0 { Reading::Failed } else { watch.read(board)? };
+                if reading == Reading::Waits && watch.covers >= posted {
+                    watch.waits = watch.waits.max(waits);
+                    return Err(NOT_READY);
+                }
                 // A word that carries an error (of an object that was in this place before) carries nothing else any more.
-                if watch.word == 0 || watch.read(board)? == Reading::Failed {
+                if reading == Reading::Failed {
                     watch.word = free_word().map_or(0, |word| word + 1);
                 }
                 // Without a word the next query asks again.
                 if watch.word != 0 {
-                    watch.begin(board, posted)?;
+                    watch.begin(board, posted, waits)?;
                 }
                 Err(NOT_READY)
             }
@@ -147,8 +184,8 @@ impl Progress {
     }
 
     /// Something was just posted to an object that the program polls: has it watched at once, so that no query asks the worker.
-    /// Does nothing for one that was never found unfinished.
-    pub fn watch_polled(&self, board: &impl Board) -> Answer {
+    /// Does nothing for one that was never found unfinished. `waits` were over before it was posted.
+    pub fn watch_polled(&self, board: &impl Board, waits: u64) -> Answer {
         let mut watch = lock(&self.watch);
         if watch.word == 0 {
             return Ok(());
@@ -158,7 +195,7 @@ impl Progress {
         if watch.covers >= posted || watch.read(board)? == Reading::Failed {
             return Ok(());
         }
-        watch.begin(board, posted)
+        watch.begin(board, posted, waits)
     }
 }
 
@@ -187,6 +224,7 @@ mod tests {
         board: Cell<u64>,
         asked: Cell<u32>,
         watched: RefCell<Vec<u64>>,
+        waits: Waits,
     }
 
     impl Board for Fake {
@@ -201,6 +239,9 @@ mod tests {
         fn read(&self, _word: u32) -> Answer<u64> {
             Ok(self.board.get())
         }
+        fn waits(&self) -> u64 {
+            self.waits.count()
+        }
     }
 
     fn fake() -> Fake {
@@ -209,6 +250,7 @@ mod tests {
             board: Cell::new(0),
             asked: Cell::new(0),
             watched: RefCell::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -234,19 +276,44 @@ mod tests {
     fn what_is_polled_is_watched_when_it_is_posted_and_never_asked_about_again() {
         let (progress, worker) = (Progress::default(), fake());
         progress.post();
-        progress.watch_polled(&worker).unwrap();
+        progress.watch_polled(&worker, worker.waits()).unwrap();
         assert!(worker.watched.borrow().is_empty(), "nobody has polled it yet");
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         for round in 2..5u64 {
             worker.board.set(round - 1);
             progress.post();
-            progress.watch_polled(&worker).unwrap();
+            progress.watch_polled(&worker, worker.waits()).unwrap();
             assert_eq!(worker.watched.borrow().last(), Some(&round));
             assert_eq!(progress.query(&worker), Err(NOT_READY));
             worker.board.set(round);
             assert_eq!(progress.query(&worker), Ok(()));
         }
         assert_eq!(worker.asked.get(), 1);
+    }
+
+    #[test]
+    fn after_a_wait_the_worker_says_whether_the_word_is_late() {
+        let (progress, worker) = (Progress::default(), fake());
+        progress.post();
+        assert_eq!(progress.query(&worker), Err(NOT_READY));
+        worker.waits.over();
+        for _ in 0..5 {
+            assert_eq!(progress.query(&worker), Err(NOT_READY), "it was a wait for something else");
+        }
+        assert_eq!(
+            (worker.asked.get(), worker.watched.borrow().len()),
+            (2, 1),
+            "asked once more, watched still"
+        );
+        worker.waits.over();
+        worker.answer.set(Ok(()));
+        assert_eq!(progress.query(&worker), Ok(()), "the word is late");
+        // Posted and watched, and a wait for it is over before it is queried for the first time.
+        let before = worker.waits();
+        progress.post();
+        progress.watch_polled(&worker, before).unwrap();
+        worker.waits.over();
+        assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 4));
     }
 
     #[test]
@@ -271,7 +338,7 @@ mod tests {
         assert_eq!(progress.query(&worker), Err(NOT_READY));
         worker.board.set(FAILED | 700);
         progress.post();
-        progress.watch_polled(&worker).unwrap();
+        progress.watch_polled(&worker, worker.waits()).unwrap();
         assert_eq!(*worker.watched.borrow(), [1], "the error would hide what comes after it");
         worker.answer.set(Ok(()));
         assert_eq!((progress.query(&worker), worker.asked.get()), (Ok(()), 2));
