@@ -6,6 +6,7 @@ mod api;
 use api::*;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
+use std::sync::Barrier;
 
 #[test]
 fn parameters_that_are_set_one_by_one() {
@@ -139,4 +140,49 @@ fn atomics_notifications_and_references() {
     ok!(cuCtxDetach(context.0));
     assert_eq!(cu!(cuCtxSynchronize()), CUDA_ERROR_INVALID_CONTEXT);
     assert_eq!(cu!(cuCtxGetExecAffinity(null_mut(), 0)), CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+}
+
+#[test]
+fn events_of_a_stream_that_was_waited_for_are_done() {
+    let context = context();
+    let (move_word, memory) = (function(module(MOVE), "move"), alloc(64));
+    for flags in [0, 1, 2] {
+        let (stream, own, others) = (stream(1), event(flags), event(flags));
+        let turns = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ok!(cuCtxSetCurrent(context.0));
+                for _ in 0..1000 {
+                    turns.wait();
+                    ok!(cuEventRecord(others, stream));
+                    turns.wait();
+                    // Both threads look, as either may be the one that does the stream's work.
+                    ok!(cuStreamSynchronize(stream));
+                    ok!(cuEventQuery(others));
+                    ok!(cuEventQuery(own));
+                    turns.wait();
+                }
+            });
+            for i in 0..1000 {
+                if i % 2 == 0 {
+                    assert_eq!(launch(move_word, 1, 1, stream, &[memory, memory + 4]), CUDA_SUCCESS);
+                } else {
+                    ok!(cuMemsetD8Async(memory, 1, 64, stream));
+                }
+                ok!(cuEventRecord(own, stream));
+                turns.wait();
+                turns.wait();
+                if i % 3 == 0 {
+                    ok!(cuCtxSynchronize());
+                } else {
+                    ok!(cuStreamSynchronize(stream));
+                }
+                ok!(cuEventQuery(own));
+                ok!(cuEventQuery(others));
+                turns.wait();
+            }
+        });
+        ok!(cuStreamQuery(stream));
+    }
+    drop(context);
 }
