@@ -4,6 +4,7 @@ mod compiler;
 mod gate;
 mod pool;
 mod quiet;
+mod ready;
 mod realm;
 mod tiers;
 mod turns;

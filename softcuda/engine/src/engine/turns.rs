@@ -3,7 +3,8 @@
 
 use super::Grid;
 use super::gate::Pass;
-use super::pool::{Pool, Ready};
+use super::pool::Pool;
+use super::ready::Ready;
 use crate::runtime::block::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -71,8 +71,7 @@ pub(crate) fn is_closed() -> bool {
 
 /// While it lives, nobody touches devices' memory.
 pub(super) struct Closed {
-    #[allow(dead_code, reason = "held")]
-    closing: MutexGuard<'static, ()>,
+    _closing: MutexGuard<'static, ()>,
 }
 
 impl Closed {
@@ -90,7 +89,7 @@ impl Closed {
             }
             bells.iter().for_each(|bell| bell.rest());
         }
-        Closed { closing }
+        Closed { _closing: closing }
     }
 }
 
