@@ -48,16 +48,21 @@ fn list() -> Option<&'static File> {
     LIST.get_or_init(|| {
         let file = File::open("/proc/self/maps").ok()?;
         // One that there is: this function's own variable.
-        ask(&file, (&raw const file).addr() as u64).is_ok().then_some(file)
+        matches!(ask(&file, (&raw const file).addr() as u64), Ok(Some(_))).then_some(file)
     })
     .as_ref()
 }
 
-fn ask(list: &File, address: u64) -> std::io::Result<Mapping> {
+/// The mapping at an address, if there is one.
+///
+/// # Errors
+/// The list does not answer: the program has closed its descriptor, and may have a file of its own under the number.
+fn ask(list: &File, address: u64) -> std::io::Result<Option<Mapping>> {
     let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
     // SAFETY: the call fills the structure, whose size it is told, and writes nothing else, as no buffers are given.
     if unsafe { libc::ioctl(list.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
-        return Err(std::io::Error::last_os_error());
+        let error = std::io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ENOENT) { Ok(None) } else { Err(error) };
     }
     let access = match query.kind & (READABLE | WRITABLE) {
         0 => None,
@@ -65,7 +70,7 @@ fn ask(list: &File, address: u64) -> std::io::Result<Mapping> {
         // What can be written can be read on these processors.
         _ => Some(Access::ReadWrite),
     };
-    Ok(Mapping { end: query.end, access, file: (query.device, query.inode) })
+    Ok(Some(Mapping { end: query.end, access, file: (query.device, query.inode) }))
 }
 
 /// A line of the list: `start-end rwxp offset major:minor inode path`.
@@ -87,15 +92,10 @@ fn parse(line: &str) -> Option<(u64, Mapping)> {
 /// The mappings that make up a range, each with the address from which it does; none if a part is not there.
 fn of(address: u64, bytes: u64) -> Option<Vec<(u64, Mapping)>> {
     let end = address.checked_add(bytes.max(1))?;
-    let (mut at, mut all) = (address, Vec::new());
-    if let Some(list) = list() {
-        while at < end {
-            let mapping = ask(list, at).ok()?;
-            all.push((at, mapping));
-            at = mapping.end;
-        }
-        return Some(all);
+    if let Some(asked) = list().and_then(|list| of_list(list, address, end).ok()) {
+        return asked;
     }
+    let (mut at, mut all) = (address, Vec::new());
     let text = std::fs::read_to_string("/proc/self/maps").ok()?;
     for (start, mapping) in text.lines().filter_map(parse).filter(|(_, mapping)| mapping.end > address) {
         if start > at {
@@ -110,6 +110,17 @@ fn of(address: u64, bytes: u64) -> Option<Vec<(u64, Mapping)>> {
     None
 }
 
+/// [`of`], by single questions.
+fn of_list(list: &File, address: u64, end: u64) -> std::io::Result<Option<Vec<(u64, Mapping)>>> {
+    let (mut at, mut all) = (address, Vec::new());
+    while at < end {
+        let Some(mapping) = ask(list, at)? else { return Ok(None) };
+        all.push((at, mapping));
+        at = mapping.end;
+    }
+    Ok(Some(all))
+}
+
 /// What the program may do with all of a range; none if a part is not there or cannot be read.
 pub fn access(address: u64, bytes: u64) -> Option<Access> {
     let mut access = Access::ReadWrite;
@@ -122,17 +133,18 @@ pub fn access(address: u64, bytes: u64) -> Option<Access> {
 }
 
 /// Whether the driver may copy from a range, or (`write`) to it, as far as that is told quickly: on a system that does not
-/// answer for single mappings any range will do.
+/// answer for single mappings, and when the program has closed what answers, any range will do.
 pub fn allow(address: u64, bytes: u64, write: bool) -> bool {
     let Some(list) = list() else { return true };
     let Some(end) = address.checked_add(bytes) else { return false };
     let mut at = address;
     while at < end {
         match ask(list, at) {
-            Ok(Mapping { end, access: Some(access), .. }) if !write || access == Access::ReadWrite => {
+            Ok(Some(Mapping { end, access: Some(access), .. })) if !write || access == Access::ReadWrite => {
                 at = end
             }
-            _ => return false,
+            Ok(_) => return false,
+            Err(_) => return true,
         }
     }
     true
@@ -268,10 +280,10 @@ mod tests {
         let own = map(0, 1 << 12, BOTH);
         let address = parse(text.lines().next().unwrap()).unwrap().0;
         for (start, told) in text.lines().filter_map(parse).filter(|(start, _)| *start == address) {
-            let asked = ask(list, start).unwrap();
+            let asked = ask(list, start).unwrap().unwrap();
             assert_eq!((asked.end, asked.access, asked.file), (told.end, told.access, told.file));
         }
-        assert_eq!(ask(list, own).unwrap().file, Default::default());
+        assert_eq!(ask(list, own).unwrap().unwrap().file, Default::default());
     }
 
     #[test]
