@@ -1,8 +1,7 @@
-//! IEEE arithmetic in all roundings, bit for bit, on random and edge operands: against `rustc_apfloat`, which is software, and for
-//! square roots against integers.
+//! What tests of IEEE arithmetic share: operands, the kernel that runs operations on them, and references: `rustc_apfloat`, which
+//! is software, and for square roots integers.
 
 use crate::common::{Arg, Device};
-use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, Round};
 use std::fmt::Write;
 
@@ -76,21 +75,40 @@ fn bytes_of(v: &[u64], bytes: usize) -> Vec<u8> {
     v.iter().flat_map(|x| x.to_le_bytes()[..bytes].to_vec()).collect()
 }
 
-type Owned = Box<dyn Fn(u64, u64, u64) -> Option<u64>>;
+pub type Owned = Box<dyn Fn(u64, u64, u64) -> Option<u64>>;
 /// What one operation gives, or `None` for any NaN.
 pub type Reference<'a> = &'a dyn Fn(u64, u64, u64) -> Option<u64>;
 
+/// Compares operations on floats of `mantissa` bits with their references, on random and edge operands.
 pub fn compare(register: &str, bytes: usize, mantissa: u32, ops: &[(String, Reference)]) {
+    let inputs = [1, 77, 4242].map(|seed| edge_operands(bytes as u32 * 8, mantissa, seed));
+    let infinity = (u64::MAX >> (65 - bytes * 8)) & !((1 << mantissa) - 1);
+    compare_on(&inputs, register, bytes, infinity, ops);
+}
+
+/// Random and edge operands; the same for the same seed.
+pub fn edge_operands(width: u32, mantissa: u32, seed: u64) -> Vec<u64> {
+    operands(width, mantissa, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Compares operations on registers of a type and size with their references, on the operands given; what is above `infinity`
+/// (without its sign) is NaN.
+pub fn compare_on(
+    inputs: &[Vec<u64>; 3],
+    register: &str,
+    bytes: usize,
+    infinity: u64,
+    ops: &[(String, Reference)],
+) {
     let d = Device::new();
-    let inputs = [1u64, 77, 4242]
-        .map(|seed| operands(bytes as u32 * 8, mantissa, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let texts: Vec<String> = ops.iter().map(|o| o.0.clone()).collect();
     let m = d.load(&kernel(register, bytes, &texts));
     let [a, b, c] = [0, 1, 2].map(|i: usize| d.put(&bytes_of(&inputs[i], bytes)));
     let o = d.put(&vec![0u8; COUNT * bytes * ops.len()]);
     d.run(&m.kernels()[0], [COUNT as u32 / 32, 1, 1], [32, 1, 1], &[a, b, c, o].map(Arg::U64)).unwrap();
     let got: Vec<u8> = d.get(o, COUNT * bytes * ops.len());
-    let [xs, ys, zs] = &inputs;
+    let [xs, ys, zs] = inputs;
+    assert!([xs, ys, zs].iter().all(|v| v.len() == COUNT));
     for (i, ((x, y), z)) in xs.iter().zip(ys).zip(zs).enumerate() {
         let (x, y, z) = (*x, *y, *z);
         for (j, (name, f)) in ops.iter().enumerate() {
@@ -102,7 +120,6 @@ pub fn compare(register: &str, bytes: usize, mantissa: u32, ops: &[(String, Refe
                 Some(want) => assert_eq!(v, want, "{name} of {x:#x} {y:#x} {z:#x}: {v:#x}, not {want:#x}"),
                 None => {
                     let magnitude = v & (u64::MAX >> (65 - bytes * 8));
-                    let infinity = (u64::MAX >> (65 - bytes * 8)) & !((1 << mantissa) - 1);
                     assert!(magnitude > infinity, "{name} of {x:#x} {y:#x} {z:#x}: {v:#x}, not NaN");
                 }
             }
@@ -115,7 +132,7 @@ fn number<F: Float>(v: rustc_apfloat::StatusAnd<F>) -> Option<u64> {
 }
 
 /// The four operations in one rounding.
-fn arithmetic<F: Float>(op: &str, round: Round) -> impl Fn(u64, u64, u64) -> Option<u64> + use<F> {
+pub fn arithmetic<F: Float>(op: &str, round: Round) -> impl Fn(u64, u64, u64) -> Option<u64> + use<F> {
     let op = op.to_string();
     move |x, y, z| {
         let [x, y, z] = [x, y, z].map(|v| F::from_bits(u128::from(v)));
@@ -127,36 +144,6 @@ fn arithmetic<F: Float>(op: &str, round: Round) -> impl Fn(u64, u64, u64) -> Opt
             _ => x.mul_add_r(y, z, round),
         })
     }
-}
-
-fn all<F: Float + 'static>(ty: &str, bytes: usize, mantissa: u32, ops: &[&str], rounds: &[(&str, Round)]) {
-    let mut list: Vec<(String, Owned)> = Vec::new();
-    for op in ops {
-        for (name, round) in rounds {
-            let c = if *op == "fma" { ", c" } else { "" };
-            list.push((format!("{op}.{name}.{ty} d, a, b{c}"), Box::new(arithmetic::<F>(op, *round))));
-        }
-    }
-    let register = if bytes == 2 { "b16" } else { ty };
-    let borrowed: Vec<(String, Reference)> =
-        list.iter().map(|(n, f)| (n.clone(), f.as_ref() as Reference)).collect();
-    compare(register, bytes, mantissa, &borrowed);
-}
-
-#[test]
-fn single_precision_in_all_roundings() {
-    all::<Single>("f32", 4, 23, &["add", "sub", "mul", "div", "fma"], &ROUNDS);
-}
-
-#[test]
-fn double_precision_in_all_roundings() {
-    all::<Double>("f64", 8, 52, &["add", "sub", "mul", "div", "fma"], &ROUNDS);
-}
-
-#[test]
-fn sixteen_bits() {
-    all::<Half>("f16", 2, 10, &["add", "sub", "mul", "fma"], &ROUNDS[..1]);
-    all::<BFloat>("bf16", 2, 7, &["add", "sub", "mul", "fma"], &ROUNDS[..1]);
 }
 
 /// The largest number whose square is at most `x`, in integers, and whether it is exact.
@@ -172,7 +159,7 @@ fn integer_root(x: u128) -> (u128, bool) {
 }
 
 /// Square root by integers, rounded: `bits` of a float with `mantissa` bits and exponent bias `bias`.
-fn root(v: u64, mantissa: u32, bias: i32, round: Round) -> Option<u64> {
+pub fn root(v: u64, mantissa: u32, bias: i32, round: Round) -> Option<u64> {
     let width = if mantissa == 23 { 32 } else { 64 };
     let magnitude = v & (u64::MAX >> (65 - width));
     let infinity = (2 * bias as u64 + 1) << mantissa;
@@ -215,78 +202,4 @@ fn root(v: u64, mantissa: u32, bias: i32, round: Round) -> Option<u64> {
     r += u128::from(up);
     // Roots are normal numbers.
     Some((((e + mantissa as i32 + bias - 1) as u64) << mantissa) + r as u64)
-}
-
-#[test]
-fn square_roots_in_all_roundings() {
-    for (ty, bytes, mantissa, bias) in [("f32", 4, 23, 127), ("f64", 8, 52, 1023)] {
-        let list: Vec<(String, Owned)> = ROUNDS
-            .iter()
-            .map(|(name, round)| {
-                let round = *round;
-                let f = move |x, _, _| root(x, mantissa, bias, round);
-                (format!("sqrt.{name}.{ty} d, a"), Box::new(f) as Owned)
-            })
-            .collect();
-        let borrowed: Vec<(String, Reference)> =
-            list.iter().map(|(n, f)| (n.clone(), f.as_ref() as Reference)).collect();
-        compare(ty, bytes, mantissa, &borrowed);
-    }
-}
-
-/// PTX manual, `min` and `max`: a number wins over NaN unless `.NaN` is given, and -0 is less than +0.
-#[test]
-fn least_and_greatest() {
-    let pick = |max: bool, nan: bool| {
-        move |x: u64, y: u64, _: u64| {
-            let [a, b] = [x, y].map(|v| f32::from_bits(v as u32));
-            match (a.is_nan(), b.is_nan()) {
-                (true, true) => None,
-                (true, false) | (false, true) if nan => None,
-                (true, false) => Some(y),
-                (false, true) => Some(x),
-                _ => {
-                    let below = a < b || a == b && a.is_sign_negative();
-                    Some(if below != max { x } else { y })
-                }
-            }
-        }
-    };
-    let (a, b, c, e) = (pick(false, false), pick(true, false), pick(false, true), pick(true, true));
-    compare(
-        "f32",
-        4,
-        23,
-        &[
-            ("min.f32 d, a, b".to_string(), &a),
-            ("max.f32 d, a, b".to_string(), &b),
-            ("min.NaN.f32 d, a, b".to_string(), &c),
-            ("max.NaN.f32 d, a, b".to_string(), &e),
-        ],
-    );
-}
-
-/// `.ftz`: denormals count as zeros of their sign, before and after.
-#[test]
-fn flushing() {
-    let flush = |v: u64| {
-        let f = f32::from_bits(v as u32);
-        if f.is_subnormal() { v & 0x8000_0000 } else { v }
-    };
-    let with = |op: &'static str| {
-        let exact = arithmetic::<Single>(op, Round::NearestTiesToEven);
-        move |x, y, z| exact(flush(x), flush(y), flush(z)).map(flush)
-    };
-    let (a, b, c, e) = (with("add"), with("mul"), with("fma"), with("div"));
-    compare(
-        "f32",
-        4,
-        23,
-        &[
-            ("add.ftz.f32 d, a, b".to_string(), &a),
-            ("mul.rn.ftz.f32 d, a, b".to_string(), &b),
-            ("fma.rn.ftz.f32 d, a, b, c".to_string(), &c),
-            ("div.rn.ftz.f32 d, a, b".to_string(), &e),
-        ],
-    );
 }

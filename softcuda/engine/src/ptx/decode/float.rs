@@ -86,14 +86,22 @@ fn extreme_of(b: &mut Body, op: FloatOp, ty: Ty, mode: FloatMode, v: &[Opd], mag
     best
 }
 
-/// `.xorsign`: the magnitude of `v` with the sign that `x · y` has.
+/// `.xorsign`: the magnitude of `v` with the sign that `x · y` has; NaN stays as it is.
 fn with_product_sign(b: &mut Body, ty: Ty, d: u32, v: Opd, x: Opd, y: Opd) {
-    let (bits, mask) = match ty {
-        Ty::F16 | Ty::Bf16 => (Ty::B16, 0x8000),
-        Ty::F16x2 | Ty::Bf16x2 => (Ty::B32, 0x8000_8000),
-        _ => (Ty::B32, 0x8000_0000),
+    // `above` added to a magnitude reaches the sign's bit if that is NaN.
+    let (bits, mask, above) = match ty {
+        Ty::F16 => (Ty::B16, 0x8000, 0x03ff),
+        Ty::Bf16 => (Ty::B16, 0x8000, 0x007f),
+        Ty::F16x2 => (Ty::B32, 0x8000_8000, 0x03ff_03ff),
+        Ty::Bf16x2 => (Ty::B32, 0x8000_8000, 0x007f_007f),
+        _ => (Ty::B32, 0x8000_0000, 0x007f_ffff),
     };
+    let magnitude =
+        b.int(IntOp::And, bits, v, Opd::Imm(if bits == Ty::B16 { 0x7fff } else { !mask & 0xffff_ffff }));
+    let nan = b.int(IntOp::Add, if bits == Ty::B16 { Ty::U16 } else { Ty::U32 }, magnitude, Opd::Imm(above));
+    let number = b.int(IntOp::Xor, bits, nan, Opd::Imm(mask));
     let sign = b.int(IntOp::Xor, bits, x, y);
+    let sign = b.int(IntOp::And, bits, sign, number);
     let sign = b.int(IntOp::And, bits, sign, Opd::Imm(mask));
     b.push(Op::Int { op: IntOp::Or, ty: bits, d, a: v, b: sign });
 }
