@@ -99,7 +99,8 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("libsoftcuda.so"),
     };
-    let bench = Bench::new(&driver, arguments.runs.max(1), arguments.processor_time)?;
+    let [workers] = arguments.workers[..] else { bail!("one number of workers a process") };
+    let bench = Bench::new(&driver, arguments.runs.max(1), workers as usize, arguments.processor_time)?;
     for row in selected(arguments) {
         // One row that cannot run must not hide the others.
         match (row.measure)(&bench) {

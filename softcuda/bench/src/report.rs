@@ -3,7 +3,8 @@
 use crate::measure::{Figures, Row};
 use std::fmt::Write;
 
-/// Rows down, numbers of workers across. The last column is how much faster the second number of workers is.
+/// Rows down, numbers of workers across. The last column is how much faster the second number of workers is, and how much
+/// more C code the machine did with as many threads at that time.
 pub fn table(rows: &[Row], columns: &[(u32, Vec<(String, Figures)>)]) -> String {
     let mut out = String::from("| | bar |");
     for (workers, _) in columns {
@@ -24,12 +25,16 @@ pub fn table(rows: &[Row], columns: &[(u32, Vec<(String, Figures)>)]) -> String 
             let _ = write!(out, " {} |", figures.map_or("did not run".to_string(), cell));
         }
         if let [one, two] = found[..] {
-            let gain = one.zip(two).filter(|(a, _)| a.theirs.is_some()).map(|(a, b)| a.ours / b.ours);
-            let _ = write!(out, " {} |", gain.map_or(String::new(), |g| format!("{g:.2}×")));
+            let _ = write!(out, " {} |", one.zip(two).map_or(String::new(), |(a, b)| gain(a, b)));
         }
         out.push('\n');
     }
     out
+}
+
+fn gain(one: Figures, two: Figures) -> String {
+    let Some(machine) = two.machine else { return String::new() };
+    format!("{:.2}× (C: {machine:.2}×)", one.ours / two.ours)
 }
 
 fn cell(f: Figures) -> String {
@@ -59,7 +64,7 @@ mod tests {
     #[test]
     fn rows_that_did_not_run_are_told_apart_from_rows_not_asked_for() {
         let row = |name| Row { name, bar: "≤ 1×", measure: |_| Ok(Figures::alone(0.0)) };
-        let figures = Figures { ours: 0.002, theirs: Some(0.001), ratio: Some(2.0) };
+        let figures = Figures { ours: 0.002, theirs: Some(0.001), ratio: Some(2.0), machine: None };
         let columns = [(1, vec![("a".to_string(), figures)]), (2, vec![])];
         let text = table(&[row("a"), row("b")], &columns);
         assert!(text.contains("| a | ≤ 1× | **2.00×** (2.00 ms / 1.00 ms) | did not run |  |"), "{text}");
