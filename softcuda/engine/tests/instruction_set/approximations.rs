@@ -20,7 +20,7 @@ fn kernel(d: &Device, op: &str) -> Arc<Kernel> {
 }
 
 /// Calls `check` with arguments and result of `op` for many arguments that `keep` lets pass.
-fn each(op: &str, arguments: &dyn Fn(u32) -> (f32, f32), check: &mut dyn FnMut(f32, f32, f32)) {
+pub fn each(op: &str, arguments: &dyn Fn(u32) -> (f32, f32), check: &mut dyn FnMut(f32, f32, f32)) {
     let d = Device::new();
     let k = kernel(&d, op);
     for round in 0..ROUNDS {
@@ -38,20 +38,20 @@ fn each(op: &str, arguments: &dyn Fn(u32) -> (f32, f32), check: &mut dyn FnMut(f
 }
 
 /// Every 1024th bit pattern, with a different remainder each time.
-fn pattern(i: u32) -> f32 {
+pub fn pattern(i: u32) -> f32 {
     f32::from_bits((i << 10) | (i.wrapping_mul(0x9e37_79b9) >> 22))
 }
 
-fn between(low: f32, high: f32) -> impl Fn(u32) -> (f32, f32) {
+pub fn between(low: f32, high: f32) -> impl Fn(u32) -> (f32, f32) {
     move |i| (low + (high - low) * (i as f32 / (COUNT * ROUNDS) as f32), 0.0)
 }
 
-fn all(i: u32) -> (f32, f32) {
+pub fn all(i: u32) -> (f32, f32) {
     (pattern(i), 0.0)
 }
 
 /// Within a relative error; of results that are no normal f32 only what kind they are.
-fn relative(name: &str, bound: f64, x: f32, got: f32, want: f64) {
+pub fn relative(name: &str, bound: f64, x: f32, got: f32, want: f64) {
     let rounded = want as f32;
     if want.is_nan() {
         assert!(got.is_nan(), "{name}({x:e}) = {got:e}, not NaN");

@@ -101,14 +101,15 @@ pub fn compare_on(
     ops: &[(String, Reference)],
 ) {
     let d = Device::new();
+    let count = inputs[0].len();
+    assert!(count.is_multiple_of(32) && inputs.iter().all(|v| v.len() == count));
     let texts: Vec<String> = ops.iter().map(|o| o.0.clone()).collect();
     let m = d.load(&kernel(register, bytes, &texts));
     let [a, b, c] = [0, 1, 2].map(|i: usize| d.put(&bytes_of(&inputs[i], bytes)));
-    let o = d.put(&vec![0u8; COUNT * bytes * ops.len()]);
-    d.run(&m.kernels()[0], [COUNT as u32 / 32, 1, 1], [32, 1, 1], &[a, b, c, o].map(Arg::U64)).unwrap();
-    let got: Vec<u8> = d.get(o, COUNT * bytes * ops.len());
+    let o = d.put(&vec![0u8; count * bytes * ops.len()]);
+    d.run(&m.kernels()[0], [count as u32 / 32, 1, 1], [32, 1, 1], &[a, b, c, o].map(Arg::U64)).unwrap();
+    let got: Vec<u8> = d.get(o, count * bytes * ops.len());
     let [xs, ys, zs] = inputs;
-    assert!([xs, ys, zs].iter().all(|v| v.len() == COUNT));
     for (i, ((x, y), z)) in xs.iter().zip(ys).zip(zs).enumerate() {
         let (x, y, z) = (*x, *y, *z);
         for (j, (name, f)) in ops.iter().enumerate() {

@@ -4,6 +4,7 @@
 mod common;
 
 mod approximations;
+mod approximations_flushed;
 mod asynchronous;
 mod carry;
 mod comparisons;

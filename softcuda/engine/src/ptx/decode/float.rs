@@ -146,8 +146,11 @@ pub fn unary(b: &mut Body, mut m: Mods) -> Result<()> {
         "ex2" => FloatUnary::Ex2,
         _ => FloatUnary::Tanh,
     };
-    m.eat("approx");
+    let approx = m.eat("approx");
     let ty = m.ty(b)?;
+    if approx && ty == Ty::F64 && m.has("ftz") && matches!(op, FloatUnary::Rcp | FloatUnary::Rsqrt) {
+        return by_upper_half(b, m, op);
+    }
     if ty == Ty::F64 && !matches!(op, FloatUnary::Sqrt | FloatUnary::Rcp | FloatUnary::Rsqrt) {
         return m.unsupported(b);
     }
@@ -155,6 +158,36 @@ pub fn unary(b: &mut Body, mut m: Mods) -> Result<()> {
         return m.unsupported(b);
     }
     unary_op(b, m, op, ty)
+}
+
+/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: of the upper 32 bits of the operand, into those of the result; the lower half
+/// of the result is zero. Denormals count as zeros.
+fn by_upper_half(b: &mut Body, mut m: Mods, op: FloatUnary) -> Result<()> {
+    m.eat("ftz");
+    m.end(b)?;
+    let d = b.dest(Class::F64)?;
+    b.comma()?;
+    let a = b.source(Ty::F64)?;
+    let a = upper_half(b, a, 0);
+    let v = b.temp(Class::F64);
+    b.push(Op::FloatUnary { op, ty: Ty::F64, mode: PLAIN, d: v, a });
+    // To the nearest of 20 bits of mantissa; infinity stays what it is, and so does NaN, whose upper half is not zero.
+    let v = upper_half(b, Opd::Reg(v), 1 << 31);
+    b.mov(Ty::B64, d, v);
+    Ok(())
+}
+
+/// The upper 32 bits of the float `v` after an addition to its bits; a zero of its sign if that is denormal.
+fn upper_half(b: &mut Body, v: Opd, add: u64) -> Opd {
+    const EXPONENT: u64 = 0x7ff0_0000_0000_0000;
+    let v = b.int(IntOp::Add, Ty::U64, v, Opd::Imm(add));
+    let v = b.int(IntOp::And, Ty::B64, v, Opd::Imm(!0xffff_ffff));
+    let sign = b.int(IntOp::And, Ty::B64, v, Opd::Imm(1 << 63));
+    let exponent = b.int(IntOp::And, Ty::B64, v, Opd::Imm(EXPONENT));
+    let small = b.setp(Cmp::Eq, Ty::B64, exponent, Opd::Imm(0), None);
+    let d = b.temp(Class::I64);
+    b.push(Op::Selp { ty: Ty::B64, d, a: sign, b: v, p: small });
+    Opd::Reg(d)
 }
 
 fn unary_op(b: &mut Body, mut m: Mods, op: FloatUnary, ty: Ty) -> Result<()> {
