@@ -62,6 +62,8 @@ impl Pool {
             local_size,
             const_base: grid.kernel.placed.const_base,
             const_size: grid.kernel.placed.const_size,
+            params_base: grid.params.as_ptr() as u64,
+            params_size: grid.kernel.param_bytes().into(),
             ntid: grid.block,
             ctaid: [0; 3],
             nctaid: grid.dims,

@@ -230,6 +230,10 @@ impl<'a> Body<'_, 'a> {
         let room = match symbol {
             Symbol::Function(_) => return self.error(format!("`{name}` is a function, not a variable")),
             Symbol::Var(_) | Symbol::Shared(_) => None,
+            Symbol::Arg(_) if self.f.kernel && space != Space::Param => {
+                return self
+                    .error(format!("`{name}` is a parameter of the kernel, to be read by `ld.param`"));
+            }
             _ => Some(self.sizes.get(&symbol).copied().unwrap_or(0)),
         };
         if let Some(room) = room

@@ -30,8 +30,10 @@ unsafe extern "C" fn slow_address(t: *mut Thread, addr: u64, size: u32, line: u3
             let what = format!("misaligned access of {size} bytes at {addr:#x}");
             fail(t, FaultKind::MisalignedAddress, line, what);
         }
+        // Parameters are read by their generic addresses too, and never written.
         let params = grid.params.as_ptr() as u64;
-        let in_params = addr.wrapping_sub(params) < grid.params.len() as u64
+        let in_params = !write
+            && addr.wrapping_sub(params) < grid.params.len() as u64
             && len <= params + grid.params.len() as u64 - addr;
         if !in_params && !grid.permits(addr, len, write) {
             fail(t, FaultKind::IllegalAddress, line, format!("illegal access of {size} bytes at {addr:#x}"));

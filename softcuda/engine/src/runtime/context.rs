@@ -56,6 +56,9 @@ pub struct Block {
     pub local_size: u64,
     pub const_base: u64,
     pub const_size: u64,
+    /// The kernel's parameters, which lie in a window of their own within the global one.
+    pub params_base: u64,
+    pub params_size: u64,
     pub ntid: [u32; 3],
     pub ctaid: [u32; 3],
     pub nctaid: [u32; 3],

@@ -182,7 +182,7 @@ fn all(to: &'static str, from: &'static str) -> Vec<Conversion> {
         let count = if (to, from) == ("bf16", "f32") { 2 } else { 4 };
         list.extend(ROUNDS[..count].iter().map(|r| Conversion { round: Some(*r), ..plain }));
     }
-    if !integral && !rounded && !(to.contains("f16") && from.contains("f16")) {
+    if !(integral || rounded || to.contains("f16") && from.contains("f16")) {
         list.push(plain);
     }
     let sat = float(to) != float(from) && float(to)

@@ -13,6 +13,7 @@ mod exact;
 mod exact_modes;
 mod manual;
 mod matrix;
+mod spaces;
 mod sparse;
 mod stack;
 mod sync;

@@ -235,8 +235,9 @@ impl Emit<'_> {
             Space::Shared | Space::Cluster => shared(self),
             Space::Local => local(self),
             Space::Const => constant(self),
-            // Parameters are read by name; no generic address is one.
-            Space::Param => self.imm(types::I8, 0),
+            Space::Param => {
+                within(self, offset_of!(BlockContext, params_base), offset_of!(BlockContext, params_size))
+            }
             Space::Global | Space::Generic => {
                 let (s, l, c) = (shared(self), local(self), constant(self));
                 let any = self.b.ins().bor(s, l);

@@ -123,6 +123,9 @@ pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
         return m.unsupported(b);
     }
     let addr = b.address(space, ty.bytes() * n as u32)?;
+    if b.f.kernel && matches!(addr.base, Base::Sym(Symbol::Arg(_))) {
+        return b.error("parameters of a kernel cannot be written");
+    }
     b.comma()?;
     let a = b.list(|b| b.source(ty))?;
     if a.len() != n {
