@@ -5,6 +5,8 @@
     reason = "one note for all: the tests call a C interface with good arguments"
 )]
 
+pub mod boxes;
+pub mod calls;
 pub mod images;
 pub mod peer;
 pub mod prototypes;
