@@ -6,6 +6,7 @@ mod common;
 mod approximations;
 mod approximations_flushed;
 mod asynchronous;
+mod barriers;
 mod carry;
 mod comparisons;
 mod conversions;
@@ -18,6 +19,7 @@ mod sparse;
 mod stack;
 mod sync;
 mod texture;
+mod warps;
 mod wide_memory;
 
 #[test]

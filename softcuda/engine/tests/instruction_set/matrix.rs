@@ -433,7 +433,10 @@ fn wmma(
     let nc = count(acc, m * n);
     let list = |name: &str, n: usize| (0..n).map(|i| format!("{name}{i}")).collect::<Vec<_>>().join(", ");
     let name = |c: bool| if c { "col" } else { "row" };
+    // The two ways of single bits take turns with the layouts of the result.
+    let both = ty == "b1" && col[2];
     let sub = match ty {
+        "b1" if both => ".and.popc",
         "b1" => ".xor.popc",
         _ => "",
     };
@@ -464,7 +467,7 @@ fn wmma(
             let (r, q) = (e / n, e % n);
             let dot = (0..k).map(|i| {
                 let (x, y) = (a[r * k + i], b[i * n + q]);
-                if ty == "b1" { x ^ y } else { x * y }
+                if ty == "b1" && !both { x ^ y } else { x * y }
             });
             c[e] + dot.sum::<i64>()
         })

@@ -157,6 +157,39 @@ fn layers_volumes_and_cubes() {
     }
 }
 
+/// Cubes in layers: the layer, then the direction; what is past the last layer is the last one.
+#[test]
+fn layers_of_cubes() {
+    let d = Device::new();
+    let texels: Vec<u32> = (0..18).map(|n| 100 * (n / 6) + n % 6).collect();
+    let cubes = texture(
+        &d,
+        image(&d, &texels, Channel::U32, 1, [1, 1, 18], true),
+        Sampler { normalized: true, ..POINT },
+    );
+    let directions = [
+        [1.0f32, 0.1, 0.2],
+        [-1.0, 0.1, 0.2],
+        [0.1, 2.0, 0.3],
+        [0.1, -2.0, 0.3],
+        [0.4, 0.1, 3.0],
+        [0.4, 0.1, -3.0],
+    ];
+    for layer in [0u32, 1, 2, 7] {
+        for (face, direction) in directions.iter().enumerate() {
+            let [x, y, z] = direction.map(f32::to_bits);
+            let got = run(
+                &d,
+                cubes,
+                &format!(
+                    "mov.b32 r4, {layer}; mov.b32 r5, {x}; mov.b32 r6, {y}; mov.b32 r7, {z}; tex.acube.v4.u32.f32 {{r0, r1, r2, r3}}, [h, {{r4, r5, r6, r7}}]; {STORE4}"
+                ),
+            );
+            assert_eq!(got[0], 100 * layer.min(2) + face as u32, "layer {layer}, {direction:?}");
+        }
+    }
+}
+
 #[test]
 fn fractions_colours_levels_and_filters() {
     let d = Device::new();
@@ -224,6 +257,33 @@ fn surfaces_are_read_and_written() {
     let mut want = numbers([4, 3, 2]);
     (want[12 + 8 + 1], want[12 + 8 + 2]) = (777, 777);
     assert_eq!(d.get::<u32>(image.base, 24), want);
+}
+
+/// Volumes and layers of lines: the first coordinate counts bytes, the layer stands before it.
+#[test]
+fn surfaces_of_volumes_and_of_layers_of_lines() {
+    let d = Device::new();
+    let volume = image(&d, &numbers([4, 3, 2]), Channel::U32, 1, [4, 3, 2], false);
+    let h = d.memory.bind_surface(volume);
+    let body = "mov.u32 r4, 8; mov.u32 r5, 2; mov.u32 r6, 1; suld.b.3d.b32.trap r0, [h, {r4, r5, r6, r6}]; st.global.b32 [o], r0;\n\
+        suld.b.3d.v2.b32.trap {r0, r1}, [h, {r4, r5, r6, r6}]; st.global.v2.b32 [o+8], {r0, r1}; mov.u32 r7, 777; sust.b.3d.b32.trap [h, {r4, r5, r6, r6}], r7;\n\
+        mov.u32 r6, 2; suld.b.3d.b32.zero r0, [h, {r4, r5, r6, r6}]; st.global.b32 [o+16], r0; mov.u32 r6, -1; suld.b.3d.b32.clamp r0, [h, {r4, r5, r6, r6}]; st.global.b32 [o+20], r0;\n\
+        suq.depth.b32 r0, [h]; st.global.b32 [o+24], r0;";
+    let got = run(&d, h, body);
+    assert_eq!([got[0], got[2], got[3], got[4], got[5], got[6]], [122, 122, 123, 0, 22, 2]);
+    let mut want = numbers([4, 3, 2]);
+    want[12 + 8 + 2] = 777;
+    assert_eq!(d.get::<u32>(volume.base, 24), want);
+
+    let lines = image(&d, &numbers([4, 1, 3]), Channel::U32, 1, [4, 1, 3], true);
+    let h = d.memory.bind_surface(lines);
+    let body = "mov.u32 r4, 2; mov.u32 r5, 12; suld.b.a1d.b32.trap r0, [h, {r4, r5}]; st.global.b32 [o], r0;\n\
+        mov.u32 r7, 888; sust.b.a1d.b32.trap [h, {r4, r5}], r7; mov.u32 r5, 16; suld.b.a1d.b32.zero r0, [h, {r4, r5}]; st.global.b32 [o+4], r0;\n\
+        suld.b.a1d.b32.clamp r0, [h, {r4, r5}]; st.global.b32 [o+8], r0;";
+    assert_eq!(run(&d, h, body)[..3], [203, 0, 888]);
+    let mut want = numbers([4, 1, 3]);
+    want[8 + 3] = 888;
+    assert_eq!(d.get::<u32>(lines.base, 12), want);
 }
 
 /// `sust.p` counts texels and converts to the format: integers are clamped, what is missing in the format is dropped.

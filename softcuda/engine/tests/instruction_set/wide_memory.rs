@@ -99,3 +99,66 @@ fn parameters_in_registers() {
     let got: Vec<u64> = d.get(o, 2);
     assert_eq!((got[0] as u32, (got[0] >> 32) as u32, f64::from_bits(got[1])), (8, 7, 3.0));
 }
+
+/// Additions of bf16 one by one and in pairs, of 64 threads: what they read before are all sums on the way.
+#[test]
+fn additions_of_bf16() {
+    let d = Device::new();
+    for space in ["global", "shared"] {
+        let o = d.put(&[0u32; 2 + 2 * 64]);
+        let at = if space == "shared" { "mov.u64 p, s;" } else { "mov.u64 p, o;" };
+        let body = format!(
+            ".shared .align 8 .b8 s[8]; .reg .b64 o, w, p, q; .reg .b32 t, v, x; .reg .b16 h, one; .reg .pred first;\n\
+             ld.param.u64 o, [po]; {at} mov.u32 t, %tid.x; setp.eq.u32 first, t, 0; mov.u32 v, 0;\n\
+             @first st.{space}.u32 [p], v; @first st.{space}.u32 [p+4], v; bar.sync 0; mul.wide.u32 w, t, 8; add.u64 q, o, w;\n\
+             mov.b16 one, 0x3f80; atom.{space}.add.noftz.bf16 h, [p+2], one; cvt.u32.u16 x, h; st.global.u32 [q+8], x;\n\
+             mov.b32 v, 0x40003f80; atom.{space}.add.noftz.bf16x2 x, [p+4], v; st.global.u32 [q+12], x; bar.sync 0;\n\
+             @first ld.{space}.u32 v, [p]; @first st.global.u32 [o], v; @first ld.{space}.u32 v, [p+4]; @first st.global.u32 [o+4], v; ret;"
+        );
+        run(&d, ".param .u64 po", &body, 1, 64, &[Arg::U64(o)]);
+        let bits = |v: u32| u32::from(half::bf16::from_f32(v as f32).to_bits());
+        let got = d.get::<u32>(o, 130);
+        assert_eq!(got[..2], [bits(64) << 16, bits(64) | bits(128) << 16], "{space}");
+        let mut olds: Vec<[u32; 2]> = got[2..].chunks(2).map(|c| [c[0], c[1]]).collect();
+        olds.sort_by_key(|c| c[0]);
+        assert_eq!(olds.iter().map(|c| c[0]).collect::<Vec<_>>(), (0..64).map(bits).collect::<Vec<_>>());
+        olds.sort_by_key(|c| c[1]);
+        let pairs: Vec<u32> = (0..64).map(|n| bits(n) | bits(2 * n) << 16).collect();
+        assert_eq!(olds.iter().map(|c| c[1]).collect::<Vec<_>>(), pairs);
+    }
+}
+
+/// 16 bits by compare-and-swap, with neighbours in the same word that are left alone.
+#[test]
+fn compare_and_swap_of_16_bits() {
+    let d = Device::new();
+    for place in [0u64, 2] {
+        let o = d.put(&[0x1234_1234u32]);
+        let body = format!(
+            ".reg .b64 o; .reg .b16 a, b, c; .reg .pred p; .reg .b32 x;\n\
+             ld.param.u64 o, [po]; ld.volatile.global.b16 a, [o+{place}];\n\
+             again: add.u16 b, a, 3; atom.global.cas.b16 c, [o+{place}], a, b; setp.ne.b16 p, c, a; mov.b16 a, c; @p bra again; ret;"
+        );
+        run(&d, ".param .u64 po", &body, 4, 64, &[Arg::U64(o)]);
+        let want = 0x1234 + 3 * 256;
+        let want = if place == 0 { 0x1234_0000 | want } else { want << 16 | 0x1234 };
+        assert_eq!(d.get::<u32>(o, 1), [want], "at byte {place}");
+    }
+}
+
+/// Groups of copies: to wait for all but the newest one is to have the others.
+#[test]
+fn groups_of_copies_are_waited_for() {
+    let d = Device::new();
+    let i = d.put(&(1..=256u32).collect::<Vec<_>>());
+    let o = d.put(&[0u32; 64]);
+    let body = ".shared .align 16 .b8 s[1024]; .reg .b64 i, o, w; .reg .b32 t, a, b, v, x;\n\
+        ld.param.u64 i, [pi]; ld.param.u64 o, [po]; mov.u32 t, %tid.x; mul.wide.u32 w, t, 4; add.u64 i, i, w; add.u64 o, o, w; mov.u32 a, s; mad.lo.u32 a, t, 4, a;\n\
+        cp.async.ca.shared.global [a], [i], 4; cp.async.commit_group; cp.async.ca.shared.global [a+256], [i+256], 4; cp.async.commit_group;\n\
+        cp.async.ca.shared.global [a+512], [i+512], 4; cp.async.commit_group;\n\
+        cp.async.wait_group 2; ld.shared.u32 v, [a]; cp.async.wait_group 1; ld.shared.u32 x, [a+256]; mad.lo.u32 v, x, 1000, v;\n\
+        cp.async.wait_group 0; ld.shared.u32 x, [a+512]; mad.lo.u32 v, x, 1000000, v; st.global.u32 [o], v; ret;";
+    run(&d, ".param .u64 pi, .param .u64 po", body, 1, 64, &[i, o].map(Arg::U64));
+    let want: Vec<u32> = (1..=64).map(|n| n + 1000 * (n + 64) + 1_000_000 * (n + 128)).collect();
+    assert_eq!(d.get::<u32>(o, 64), want);
+}

@@ -465,7 +465,13 @@ impl Emit<'_> {
             Sreg::SmId => self.block_field(w, offset_of!(BlockContext, smid)),
             Sreg::NSmId => self.block_field(w, offset_of!(BlockContext, nsmid)),
             Sreg::DynamicSmemSize => self.block_field(w, offset_of!(BlockContext, dynamic_shared)),
-            Sreg::TotalSmemSize => self.block_field(w, offset_of!(BlockContext, total_shared)),
+            // In units of what a card allocates, which are 128 bytes from sm_80 on.
+            Sreg::TotalSmemSize => {
+                let n = self.block_field(w, offset_of!(BlockContext, total_shared));
+                let (up, whole) = (self.imm(w, 127), self.imm(w, !127));
+                let n = self.b.ins().iadd(n, up);
+                self.b.ins().band(n, whole)
+            }
             Sreg::GridId => {
                 return (self.block_field(types::I64, offset_of!(BlockContext, grid_id)), Class::I64);
             }
