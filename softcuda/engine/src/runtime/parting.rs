@@ -12,7 +12,7 @@ use crate::codegen::clif::NEVER;
 
 /// Yields of each lane that still spins after which those that have come to the meeting place go on alone: where the loop looks
 /// like one for a lock, which one of them may hold, and where it only reads, so that it most likely waits for somebody else.
-pub const PATIENCE: [u32; 2] = [1 << 16, 2];
+pub const PATIENCE: [u32; 2] = [1 << 12, 2];
 
 /// Lets the lanes of a group go apart: those of `bits` to `yes`, the others to `no`, until all are at `until`. `frame` holds their
 /// registers; `lock` is 1 if they may wait for a lock. Comes back when they are.

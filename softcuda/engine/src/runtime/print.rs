@@ -96,15 +96,15 @@ pub unsafe extern "C" fn vprintf(t: *mut Thread, args: *const u64, ret: *mut i32
         let (format, list) = (args.read(), args.add(1).read());
         let done = {
             let grid = grid_of(t);
-            string(&grid.memory, format).map(|f| {
-                let (text, count) = print(&grid.memory, &f, list);
+            let text = string(&grid.memory, format).ok_or_else(|| format!("printf: no text at {format:#x}"));
+            text.and_then(|f| print(&grid.memory, &f, list)).map(|(text, count)| {
                 grid.realm.output.push(&text);
                 count
             })
         };
         match done {
-            Some(count) => *ret = count,
-            None => fail(t, FaultKind::IllegalAddress, line, format!("printf: no text at {format:#x}")),
+            Ok(count) => *ret = count,
+            Err(what) => fail(t, FaultKind::IllegalAddress, line, what),
         }
     }
 }
@@ -113,6 +113,8 @@ pub unsafe extern "C" fn vprintf(t: *mut Thread, args: *const u64, ret: *mut i32
 struct Arguments<'a> {
     memory: &'a Memory,
     at: u64,
+    /// Where the first argument would be that lies in no memory of the kernel's.
+    missing: Option<u64>,
 }
 
 impl Arguments<'_> {
@@ -120,6 +122,7 @@ impl Arguments<'_> {
         let at = self.at.wrapping_add(size - 1) & !(size - 1);
         self.at = at.wrapping_add(size);
         if !self.memory.permits(at, size, false) {
+            self.missing.get_or_insert(at);
             return 0;
         }
         // SAFETY: just checked, and aligned.
@@ -132,9 +135,9 @@ impl Arguments<'_> {
     }
 }
 
-/// The text, and how many arguments it took.
-fn print(memory: &Memory, format: &[u8], list: u64) -> (Vec<u8>, i32) {
-    let mut args = Arguments { memory, at: list };
+/// The text, and how many arguments it took; or what is wrong with the list.
+fn print(memory: &Memory, format: &[u8], list: u64) -> Result<(Vec<u8>, i32), String> {
+    let mut args = Arguments { memory, at: list, missing: None };
     let (mut out, mut count, mut i) = (Vec::new(), 0, 0);
     while i < format.len() && out.len() < LIMIT {
         if format[i] != b'%' {
@@ -210,7 +213,10 @@ fn print(memory: &Memory, format: &[u8], list: u64) -> (Vec<u8>, i32) {
             }
         }
     }
-    (out, count)
+    match args.missing {
+        None => Ok((out, count)),
+        Some(at) => Err(format!("printf: no argument at {at:#x}")),
+    }
 }
 
 fn narrow(v: u64, long: i32, short: i32, signed: bool) -> u64 {
