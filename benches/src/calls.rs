@@ -9,6 +9,8 @@ use crate::report::{COPY_BYTES, Measure, Run};
 
 /// Calls of one sample of a measure whose single call is shorter than reading the clock.
 const BATCH: u64 = 100;
+/// Calls that are posted without a wait: the command ring holds about 20,000.
+const BURST: u64 = 100_000;
 
 /// Calls one function `calls` times, with a synchronise after every hundred: for tools that count instructions.
 pub fn repeat(library: &Path, function: Repeated, calls: u32) -> anyhow::Result<()> {
@@ -78,6 +80,8 @@ pub fn measure(library: &Path, quick: bool) -> anyhow::Result<Run> {
     let mut step = [0u8; 4];
     let whole_step = || memsets(300).and_then(|()| cuda.dtoh(&mut step, small));
     put(Measure::Step300, times(effort, 1, whole_step, synchronize)?);
+    let burst = || memsets(BURST).and_then(|()| cuda.synchronize());
+    put(Measure::Burst, times(effort, BURST, burst, nothing)?);
 
     let context = cuda.current()?;
     let mut local = |measure, call: &dyn Fn() -> anyhow::Result<()>| {

@@ -22,6 +22,8 @@ pub enum Measure {
     Launch,
     /// 300 `cuMemsetD32Async` and one `cuMemcpyDtoH` of 4 bytes.
     Step300,
+    /// 100,000 `cuMemsetD32Async` and one `cuCtxSynchronize`, per memset: far more than the ring holds.
+    Burst,
     /// `cuCtxGetCurrent`, per call of a batch of 100, as the other local calls.
     CtxGetCurrent,
     /// `cuDeviceGet`.
@@ -56,6 +58,7 @@ impl Measure {
             Measure::MemsetAsync => "async memset, per call",
             Measure::Launch => "launch, 4 parameters, per call",
             Measure::Step300 => "step: 300 async memsets + 1 DtoH",
+            Measure::Burst => "100,000 async memsets + 1 wait, per memset",
             Measure::CtxGetCurrent => "cuCtxGetCurrent",
             Measure::DeviceGet => "cuDeviceGet",
             Measure::DeviceAttribute => "cuDeviceGetAttribute",

@@ -30,6 +30,9 @@ use crate::transport::{End, Piece, Point, Side, Transport, When, shm, tcp};
 const RING: Ring = Ring::new(RING_BYTES, RECORD_BYTES_MAX);
 /// How long the flusher gathers posts.
 pub(super) const GATHER_TIME: Duration = Duration::from_micros(20);
+/// How long a thread leaves a full ring alone, which is some 20,000 records of work for the worker, before it asks to be told of
+/// room: else it would be woken at each record that is taken, to post one and sleep again.
+const FULL_NAP: Duration = Duration::from_micros(50);
 /// Where records are not seen at once, this much is pushed without waiting for more.
 const BATCH_BYTES: u64 = 16 * 1024;
 
@@ -327,6 +330,10 @@ impl ClientLink {
                 return Ok(());
             }
             self.flush()?;
+            std::thread::sleep(FULL_NAP);
+            if noted() {
+                continue;
+            }
             self.up.word32(up::SPACE_WANTED).fetch_add(1, Relaxed);
             std::sync::atomic::fence(Ordering::SeqCst);
             let waited = self.wait(WaitKind::RingSpace, Point::Bell, &noted);
