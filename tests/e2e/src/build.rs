@@ -39,7 +39,7 @@ impl Build {
     }
 }
 
-/// A case built in one of the ways of scripts/build-cases (`static13`, `shared13`, `cudart12`, `per_thread`).
+/// A case built in one of the ways of scripts/build-cases (`static13`, `shared13`, `cudart12`, `per_thread`, `debug`, …).
 pub fn case(kind: &str, name: &str) -> PathBuf {
     built("cases", &format!("{kind}/{name}"))
 }

@@ -96,6 +96,22 @@ every_case! {
     vector_add
     waiting_copies
 }
+/// Cases built with other options of the device compiler, which makes other PTX of them: natively only.
+macro_rules! options {
+    ($($kind:ident)*: $names:tt) => {
+        $(mod $kind {
+            options!(@ $kind $names);
+        })*
+    };
+    (@ $kind:ident [$($name:ident)*]) => {
+        $(#[test]
+        fn $name() {
+            super::passes(stringify!($kind), stringify!($name), super::Road::Native);
+        })*
+    };
+}
+options!(debug device_O0 relocatable fast_math: [globals_constants matmul_shared narrow_floats printf reduce_shuffle]);
+
 /// Cases of calls that are not forwarded yet: natively only.
 macro_rules! native_only {
     ($($name:ident)*) => {
