@@ -438,6 +438,66 @@ fn wild_addresses_are_faults() {
     assert_eq!(move_on(0, memory, memory + 4), CUDA_SUCCESS);
 }
 
+/// A kernel an access, by all threads at neighbouring addresses.
+const WARPS: &str = "
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry load(.param .u64 at) { .reg .b64 q, w; .reg .b32 t, v<4>; .reg .pred p; ld.param.u64 q, [at]; mov.u32 t, %tid.x;
+    mul.wide.u32 w, t, 16; add.u64 q, q, w; ld.global.v4.u32 {v0, v1, v2, v3}, [q]; setp.eq.u32 p, v0, 77; @p st.global.u32 [q], v1; ret; }
+.visible .entry store(.param .u64 at) { .reg .b64 q, w; .reg .b32 t; ld.param.u64 q, [at]; mov.u32 t, %tid.x;
+    mul.wide.u32 w, t, 16; add.u64 q, q, w; st.global.v2.u64 [q], {w, w}; ret; }
+.visible .entry add(.param .u64 at) { .reg .b64 q, w; .reg .b32 t; ld.param.u64 q, [at]; mov.u32 t, %tid.x;
+    mul.wide.u32 w, t, 4; add.u64 q, q, w; red.global.add.u32 [q], 7; ret; }
+.visible .entry both(.param .u64 at) { .reg .b64 q, w; .reg .b32 t, v; ld.param.u64 q, [at]; mov.u32 t, %tid.x;
+    mul.wide.u32 w, t, 4; add.u64 q, q, w; ld.global.u32 v, [q]; st.volatile.global.u32 [q], 7; ret; }
+";
+
+/// As `wild_addresses_are_faults`, by whole warps; also where the device's memory was given back, and where none ever was.
+#[test]
+fn wild_addresses_of_whole_warps_are_faults() {
+    let _context = context();
+    let freed = alloc(64 << 20);
+    let behind = alloc(1 << 20);
+    ok!(cuMemFree_v2(freed));
+    let stack = [0x5a5a_5a5au32; 1024];
+    let heap = vec![0x5a5a_5a5au32; 1024];
+    let code = wild_addresses_of_whole_warps_are_faults as *const () as u64;
+    let mut wild = vec![0, 4096, 1 << 40, (1 << 47) - 256, 1 << 47, 1 << 63, u64::MAX - 4095];
+    wild.extend([stack.as_ptr().addr() as u64, heap.as_ptr().addr() as u64, code].map(|a| a & !15));
+    // The beginning may be what the driver itself takes next.
+    wild.extend([
+        freed + (32 << 20),
+        freed + (48 << 20) + 4096,
+        behind + (1 << 36),
+        behind + (1 << 38) + 4096,
+    ]);
+    let run = |name: &str, address: u64, block: u32| {
+        let mut context = 0;
+        ok!(cuCtxCreate_v2(&mut context, 0, 0));
+        let context = Context(context);
+        let function = function(module(WARPS), name);
+        assert_eq!(launch(function, 1, block, 0, &[address]), CUDA_SUCCESS);
+        let result = cu!(cuCtxSynchronize());
+        drop(context);
+        result
+    };
+    for name in ["load", "store", "add", "both"] {
+        for block in [32, 256] {
+            for address in &wild {
+                assert_eq!(
+                    run(name, *address, block),
+                    CUDA_ERROR_ILLEGAL_ADDRESS,
+                    "{name} at {address:#x}, {block} threads"
+                );
+            }
+            assert_eq!(run(name, behind, block), CUDA_SUCCESS, "{name}, {block} threads");
+        }
+    }
+    let all = std::hint::black_box(&stack).iter().chain(std::hint::black_box(&heap));
+    assert!(all.into_iter().all(|word| *word == 0x5a5a_5a5a));
+}
+
 #[test]
 fn device_memory_is_at_other_addresses_if_that_is_asked_for() {
     const NAME: &str = "device_memory_is_at_other_addresses_if_that_is_asked_for";

@@ -110,7 +110,7 @@ macro_rules! options {
         })*
     };
 }
-options!(debug device_O0 relocatable fast_math: [globals_constants matmul_shared narrow_floats printf reduce_shuffle]);
+options!(debug device_o0 relocatable fast_math: [globals_constants matmul_shared narrow_floats printf reduce_shuffle]);
 
 /// Cases of calls that are not forwarded yet: natively only.
 macro_rules! native_only {
