@@ -38,5 +38,5 @@ pub use message::{
     Attach, CONNECTIONS_MAX, Class, ClientInfo, ClientMessage, CuResult, DeviceInfo, Heartbeat, Hello, Needs,
     Open, Opened, ProbeReply, ServerMessage, Snapshot, Transport,
 };
-pub use probe::{ProbeCache, driver_version, driver_version_via};
+pub use probe::{ProbeCache, driver_version, driver_version_via, probed_in_vain};
 pub use secret::{Secret, Token, host_key};

@@ -241,6 +241,9 @@ fn a_failed_probe_is_not_repeated() {
     let start = Instant::now();
     assert!(driver_version_via(&config, || None).is_err());
     assert!(start.elapsed() < TIMEOUT / 2);
+    // What it took is told once.
+    assert!(probed_in_vain(&config) >= TIMEOUT);
+    assert_eq!(probed_in_vain(&config), Duration::ZERO);
 }
 
 /// A server that closes its first connections without an answer, as one does that takes them for silent.

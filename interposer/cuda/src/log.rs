@@ -1,5 +1,5 @@
 //! What the library says, and only when asked (`GPUPOOL_LOG`): lines on stderr or in a file. One line is said unasked,
-//! when a session cannot be set up or a log file cannot be opened ([`fatal`]).
+//! when a session cannot be set up or breaks, or a log file cannot be opened ([`fatal`]).
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

@@ -17,8 +17,20 @@ const FRESH: Duration = Duration::from_secs(60);
 
 /// The answers of this process, one a server. A failure is kept as well: hundreds of symbol look-ups must not each
 /// wait for a server that is not there. `cuInit` connects for itself and reports the reason.
-type Known = Vec<(ServerAddress, Result<u32, Arc<ConnectError>>)>;
-static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+struct Known {
+    server: ServerAddress,
+    answer: Result<u32, Arc<ConnectError>>,
+    /// How long it took, until somebody was told ([`probed_in_vain`]).
+    took: Duration,
+}
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// How long a probe of the configured server has waited without an answer; zero when asked again.
+pub fn probed_in_vain(config: &ClientConfig) -> Duration {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let probe = known.iter_mut().find(|k| Some(&k.server) == config.server.as_ref() && k.answer.is_err());
+    probe.map(|probe| std::mem::take(&mut probe.took)).unwrap_or_default()
+}
 
 /// The driver version that the configured server stands for: from the configuration, else as this process already
 /// knows it, else from the file of the last minute, else by asking. Asks at most once a process and server.
@@ -36,11 +48,12 @@ pub fn driver_version_via(
     }
     let server = config.server.as_ref().ok_or(ConnectError::NoServer)?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, answer)) = known.iter().find(|(s, _)| s == server) {
-        return answer.clone();
+    if let Some(known) = known.iter().find(|k| k.server == *server) {
+        return known.answer.clone();
     }
+    let start = Instant::now();
     let answer = ask(config, server, cache().as_ref()).map_err(Arc::new);
-    known.push((server.clone(), answer.clone()));
+    known.push(Known { server: server.clone(), answer: answer.clone(), took: start.elapsed() });
     answer
 }
 

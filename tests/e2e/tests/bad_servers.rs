@@ -57,6 +57,17 @@ fn listen_only(mut connection: TcpStream) {
     let _ = connection.read_to_end(&mut Vec::new());
 }
 
+/// CUDA's runtime asks for the driver's version before it calls `cuInit`, and both wait for the server.
+#[test]
+fn a_program_of_the_runtime_waits_once_for_a_server_that_says_nothing() {
+    let mut command = clean(build::case("static13", "vector_add"));
+    preload_interposer(&mut command, &serve(listen_only));
+    command.env("GPUPOOL_CONNECT_TIMEOUT_MS", "1000");
+    let outcome = run(command, Duration::from_secs(30));
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(outcome.took <= Duration::from_millis(1000) + SLACK, "it took {:?}", outcome.took);
+}
+
 /// The first bytes of a connection, which are the same in both directions.
 fn preamble(client: &mut TcpStream) -> [u8; 8] {
     let mut first = [0; 8];

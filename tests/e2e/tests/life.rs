@@ -58,7 +58,7 @@ fn a_client_that_exits_leaves_no_worker(road: Road) {
 }
 
 /// The client ended with a CUDA error, the same for the next call too, within `limit` of `since`.
-fn expect_error(client: Running, since: Instant, limit: Duration) -> Outcome {
+fn expect_error(server: &Server, client: Running, since: Instant, limit: Duration) -> Outcome {
     let outcome = client.wait(LIMIT);
     let took = since.elapsed();
     assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
@@ -68,6 +68,12 @@ fn expect_error(client: Running, since: Instant, limit: Duration) -> Outcome {
     };
     assert_eq!(code("ERROR "), code("THEN "), "not the same error for ever: {outcome:?}");
     assert!(took <= limit, "the error came after {took:?}: {outcome:?}");
+    // Unasked, once, and with the place.
+    let lines: Vec<_> = outcome.stderr.lines().filter(|line| line.starts_with("gpupool: ")).collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("is broken") && (line.contains(&server.tcp) || line.contains(&server.socket))),
+        "{outcome:?}"
+    );
     outcome
 }
 
@@ -77,7 +83,7 @@ fn a_killed_worker_is_an_error(road: Road) {
     for worker in server.workers() {
         let _ = rustix::process::kill_process(worker, Signal::KILL);
     }
-    expect_error(client, Instant::now(), Duration::from_secs(2));
+    expect_error(&server, client, Instant::now(), Duration::from_secs(2));
     // The daemon goes on.
     run(server.command(road, build::case("static13", "vector_add")), LIMIT)
         .expect_last_line("PASS vector_add");
@@ -88,14 +94,14 @@ fn a_stopped_server_is_an_error(road: Road) {
     let server = Server::start();
     let (client, _) = hold(&server, road);
     server.signal_all(Signal::STOP);
-    expect_error(client, Instant::now(), Duration::from_millis(2300));
+    expect_error(&server, client, Instant::now(), Duration::from_millis(2300));
 }
 
 fn a_killed_server_is_an_error(road: Road) {
     let server = Server::start();
     let (client, _) = hold(&server, road);
     server.signal_all(Signal::KILL);
-    expect_error(client, Instant::now(), Duration::from_secs(2));
+    expect_error(&server, client, Instant::now(), Duration::from_secs(2));
 }
 
 fn a_stopped_client_goes_on(road: Road) {
@@ -143,6 +149,6 @@ fn a_server_that_is_told_to_stop_stops(road: Road) {
     let mut server = Server::start();
     let (client, _) = hold(&server, road);
     assert!(server.stop(Duration::from_secs(3)), "still there; its log:\n{}", server.log());
-    expect_error(client, Instant::now(), Duration::from_secs(2));
+    expect_error(&server, client, Instant::now(), Duration::from_secs(2));
     assert!(!std::path::Path::new(&server.socket).exists(), "the socket was left behind");
 }

@@ -26,7 +26,7 @@ use crate::code::{
     Answer, Code, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED,
     OUT_OF_MEMORY,
 };
-use crate::log::say;
+use crate::log;
 use crate::output::Output;
 use crate::state::arena::Arena;
 use crate::state::memory::Memory;
@@ -68,6 +68,8 @@ fn leave_for(phase: Phase) {
 pub struct Session {
     /// The way to the worker.
     pub link: Arc<ClientLink>,
+    /// Where the server is, for messages.
+    pub server: String,
     /// The driver's version.
     pub driver_version: i32,
     /// The devices that the program sees.
@@ -234,7 +236,17 @@ impl Session {
         let (live, broken) = (Phase::Live as u8, Phase::Broken as u8);
         if PHASE.compare_exchange(live, broken, Release, Relaxed).is_ok() {
             LIVE.clear();
-            say!(Error, "the session is broken: {reason}; every CUDA call fails from now on");
+            let text = format_args!(
+                "the session with {} is broken: {reason}; every CUDA call of this process fails from now on, and a new process \
+                 gets a new session",
+                self.server
+            );
+            // Said unasked: the program knows a code only, and may not show that.
+            if log::wants(log::LogLevel::Error) {
+                log::line(log::LogLevel::Error, text)
+            } else {
+                log::fatal(text)
+            }
         }
         // Also when the process is ending: a destructor of the program's may join a thread that waits here.
         self.link.break_with(LinkError::GivenUp(reason.into()));

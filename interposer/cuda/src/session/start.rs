@@ -7,6 +7,7 @@ use std::time::Instant;
 use gpupool_protocol::config::{ClientConfig, ConfigError};
 use gpupool_protocol::control::{
     ClientInfo, ConnectError, Control, DataSocket, Open, Opened, Transport, host_key, open_session,
+    probed_in_vain,
 };
 use gpupool_protocol::handle::Kind;
 use gpupool_protocol::wire::{ClientLink, LinkError};
@@ -63,7 +64,9 @@ pub fn start() -> Answer {
 fn set_up() -> Result<(), StartError> {
     let config = ClientConfig::load()?;
     log::set(&config.log);
-    let deadline = Instant::now() + config.connect_timeout;
+    // A version probe has waited for this server before, in vain: the program does not wait twice.
+    let left = config.connect_timeout.saturating_sub(probed_in_vain(&config));
+    let deadline = Instant::now() + left.max(config.connect_timeout / 10);
     let (control, opened) = open_session(&config, &request(&config), deadline)?;
     let server = control.server().to_owned();
     let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -82,15 +85,16 @@ fn set_up() -> Result<(), StartError> {
             ClientLink::tcp_with(socket, data.more.into_iter().filter_map(DataSocket::into_tcp).collect())
         }
     };
-    let link = link.map_err(|source| StartError::Data { server, source })?;
+    let link = link.map_err(|source| StartError::Data { server: server.clone(), source })?;
     let bell = watch::Bell::new()?;
     descriptors.push(bell.descriptor());
     fork::remember(&descriptors);
-    begin(config, control, opened, link, bell)
+    begin(config, server, control, opened, link, bell)
 }
 
 fn begin(
     config: ClientConfig,
+    server: String,
     control: Control,
     opened: Opened,
     link: std::sync::Arc<ClientLink>,
@@ -101,6 +105,7 @@ fn begin(
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let session = Session {
         link,
+        server,
         // What cuDriverGetVersion has said before must stay true.
         driver_version: config.driver_version.unwrap_or(opened.snapshot.driver_version) as i32,
         devices: devices::visible(&opened.snapshot, visible.as_deref(), arena.exists()),
