@@ -1,5 +1,6 @@
 //! Calls that take a stream, each by its two names: the plain one, for which stream 0 is the legacy stream, and the one for
 //! which it is the calling thread's own (`_ptsz`, `_ptds`).
+#![allow(unused_macros, unused_imports, reason = "not every test file writes such calls")]
 
 use super::*;
 
