@@ -55,6 +55,11 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let driver = programs.driver(&arguments.driver)?;
+    if let Some(address) = arguments.server.as_ref().filter(|address| address.starts_with("unix:"))
+        && arguments.transports.contains(&Road::Tcp)
+    {
+        bail!("{address} is not reached over tcp: say which transports, --transports native,shm");
+    }
     let server = match &arguments.server {
         Some(address) => Server::Other(address.clone()),
         None => Server::start(&programs, &driver, &[])?,

@@ -30,13 +30,13 @@ struct Arguments {
     #[arg(long)]
     driver: Option<PathBuf>,
     /// Interleaved runs of each pair.
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
     /// Only rows whose name contains this text.
     #[arg(long, default_value = "")]
     only: String,
     /// Numbers of workers, one after the other.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Vec<u32>,
     /// Count the processor time of the process instead of time on the wall: for a machine that does other things too.
     /// Only meaningful for one worker.
@@ -56,6 +56,9 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if arguments.measure {
         return measure(&arguments);
+    }
+    if selected(&arguments).next().is_none() {
+        bail!("no row's name contains `{}`", arguments.only);
     }
     let mut columns = Vec::new();
     for &workers in &arguments.workers {
@@ -100,7 +103,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         None => std::env::current_exe()?.with_file_name("libsoftcuda.so"),
     };
     let [workers] = arguments.workers[..] else { bail!("one number of workers a process") };
-    let bench = Bench::new(&driver, arguments.runs.max(1), workers as usize, arguments.processor_time)?;
+    let bench = Bench::new(&driver, arguments.runs.into(), workers as usize, arguments.processor_time)?;
     for row in selected(arguments) {
         // One row that cannot run must not hide the others.
         match (row.measure)(&bench) {

@@ -5,7 +5,7 @@
 
 use softcuda_device::trace::Trace;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 struct Targets {
     lines: bool,
@@ -36,6 +36,12 @@ pub fn line(text: impl FnOnce() -> String) {
     if targets().lines {
         eprintln!("softcuda: {}", text());
     }
+}
+
+/// Writes a line once a process, asked or not: for what gives wrong results in programs that do not look at errors.
+pub fn once(text: impl FnOnce() -> String) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| eprintln!("softcuda: {}", text()));
 }
 
 /// The file for what devices do, if there is one.

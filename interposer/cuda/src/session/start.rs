@@ -53,7 +53,9 @@ pub fn start() -> Answer {
         static SAID: Mutex<String> = Mutex::new(String::new());
         let mut said = lock(&SAID);
         let text = error.to_string();
-        if *said != text {
+        // No device at all is what an empty list asks for.
+        let asked_for = matches!(&error, StartError::NoneVisible { wanted, .. } if wanted.trim().is_empty());
+        if *said != text && !asked_for {
             log::fatal(format_args!("{text}"));
             *said = text;
         }

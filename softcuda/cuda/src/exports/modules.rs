@@ -148,6 +148,14 @@ unsafe fn reported(
     let text = loaded.as_ref().err().map_or("", |e| e.log.as_str());
     if let Err(error) = &loaded {
         log::line(|| format!("image refused with {}: {text}", error.code as u32));
+        if error.code == CUDA_ERROR_NO_BINARY_FOR_GPU {
+            // CuPy, for one, computes on without the kernels of a module that does not load.
+            log::once(|| {
+                "a module holds nothing that this device can run, only machine code (SASS) or PTX for newer cards, and was refused \
+                 (209, said once); docs/compatibility.md says what helps"
+                    .into()
+            });
+        }
     }
     // SAFETY: the caller vouches for the buffers.
     unsafe { options.report(text, began.elapsed()) };
