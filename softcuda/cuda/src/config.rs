@@ -14,7 +14,7 @@
 //! - `SOFTCUDA_TIMESLICE_US`: for how long a process keeps a device that another one wants (default 2000).
 //! - `SOFTCUDA_PRIORITY`: `normal` has the device's threads compete with the machine's programs as equals; by default they
 //!   run only when nothing else wants the processor.
-//! - `SOFTCUDA_SLOW`: how many times as long everything takes (default 1): see [`crate::share`].
+//! - `SOFTCUDA_SLOW`: how many times as long every kernel, copy and memory set takes (default 1), also in graphs.
 //! - `SOFTCUDA_CACHE`, `SOFTCUDA_CACHE_SIZE`: see [`crate::code_cache`].
 //! - `SOFTCUDA_SASS`: `skip` accepts machine code, and runs its kernels as ones that do nothing: for exercising call paths.
 //! - `SOFTCUDA_FAIL`: see [`crate::failures`]. `SOFTCUDA_LOG`: see [`crate::log`].

@@ -7,6 +7,7 @@ use crate::error::*;
 use crate::graph::capture;
 use crate::op::Op;
 use crate::place::{self, Place};
+use crate::share;
 use crate::stream::Work;
 use std::sync::Arc;
 
@@ -166,6 +167,10 @@ impl BoxCopy {
     /// # Errors
     /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed or unmapped meanwhile.
     pub fn run(&self) -> Result {
+        share::slowed(|| self.run_once())
+    }
+
+    fn run_once(&self) -> Result {
         let Some((to, from)) = &self.sides else { return Ok(()) };
         // What is there now stays mapped until the copy is over.
         let _use = driver::devices().first().map(|device| device.memory.enter());

@@ -6,6 +6,7 @@ use crate::context;
 use crate::error::*;
 use crate::op::Op;
 use crate::place::{self, Place};
+use crate::share;
 use crate::stream::Work;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,6 +76,10 @@ impl Fill {
     /// # Errors
     /// `CUDA_ERROR_ILLEGAL_ADDRESS` for memory that was freed meanwhile.
     pub fn run(&self) -> Result {
+        share::slowed(|| self.run_once())
+    }
+
+    fn run_once(&self) -> Result {
         let Some(allocation) = &self.allocation else { return Ok(()) };
         if !place::is_backed(allocation) {
             return Err(CUDA_ERROR_ILLEGAL_ADDRESS);

@@ -4,7 +4,6 @@
 //! it gives the error; only what the program breaks afterwards is left to [`Op::run`].
 #![forbid(unsafe_code)]
 
-use crate::clock;
 use crate::copy_batch::CopyBatch;
 use crate::copy_box::BoxCopy;
 use crate::error::*;
@@ -12,6 +11,7 @@ use crate::host_call::HostCall;
 use crate::launch::KernelOp;
 use crate::memset::Fill;
 use crate::words::Batch;
+use crate::{clock, share};
 use std::sync::Arc;
 
 /// One operation. A clone is the same operation again.
@@ -31,8 +31,10 @@ pub enum Op {
     Words(Arc<Batch>),
 }
 
-/// Moving so few bytes takes some microseconds: less than waking a stream's thread.
-const SHORT: usize = 64 << 10;
+/// Whether moving so many bytes takes some microseconds only: less than waking a stream's thread.
+pub fn is_short(bytes: usize) -> bool {
+    bytes <= 64 << 10 && !share::is_slow()
+}
 
 impl Op {
     /// Does it, on the calling thread.
@@ -57,9 +59,9 @@ impl Op {
     /// for it does it at once.
     pub fn is_short(&self) -> bool {
         match self {
-            Op::Copy(copy) => copy.bytes() <= SHORT,
-            Op::Copies(batch) => batch.bytes() <= SHORT,
-            Op::Set(fill) => fill.bytes() <= SHORT,
+            Op::Copy(copy) => is_short(copy.bytes()),
+            Op::Copies(batch) => is_short(batch.bytes()),
+            Op::Set(fill) => is_short(fill.bytes()),
             Op::Words(batch) => batch.never_waits(),
             Op::Kernel(_) | Op::Host(_) => false,
         }

@@ -5,7 +5,7 @@
 //! has the device to itself.
 #![forbid(unsafe_code)]
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::{clock, log, threads};
 use softcuda_device::home;
 use softcuda_device::state::{self, State};
@@ -21,8 +21,6 @@ pub struct Share {
     uuid: [u8; 16],
     total: u64,
     slice: u64,
-    /// How many times as long everything takes.
-    slow: f64,
     joined: OnceLock<Option<Joined>>,
     /// Bytes that are taken of a device that is not shared.
     alone: AtomicU64,
@@ -36,8 +34,8 @@ struct Joined {
 impl Share {
     /// Of a device with a UUID and so many bytes of memory.
     pub fn new(device: u32, uuid: [u8; 16], total: u64, config: &Config) -> Share {
-        let (slice, slow) = (config.slice, config.slow);
-        Share { device, uuid, total, slice, slow, joined: OnceLock::new(), alone: AtomicU64::new(0) }
+        let slice = config.slice;
+        Share { device, uuid, total, slice, joined: OnceLock::new(), alone: AtomicU64::new(0) }
     }
 
     fn joined(&self) -> Option<&Joined> {
@@ -90,33 +88,34 @@ impl Share {
 
     /// Has the device for as long as `SOFTCUDA_SLOW` adds to work that took so many nanoseconds.
     fn linger(&self, took: u64) {
-        let end = softcuda_device::now() + self.added(took);
-        while self.slow > 1.0 && softcuda_device::now() < end {
+        let end = softcuda_device::now() + added(took);
+        while is_slow() && softcuda_device::now() < end {
             self.begin();
             std::thread::sleep(Duration::from_nanos((end - softcuda_device::now().min(end)).min(500_000)));
             self.end();
         }
     }
+}
 
-    fn added(&self, took: u64) -> u64 {
-        (took as f64 * (self.slow - 1.0)) as u64
-    }
+/// Whether `SOFTCUDA_SLOW` asks for anything.
+pub fn is_slow() -> bool {
+    config::get().slow > 1.0
+}
 
-    /// Whether `SOFTCUDA_SLOW` asks for anything.
-    pub fn is_slow(&self) -> bool {
-        self.slow > 1.0
-    }
+/// Nanoseconds that `SOFTCUDA_SLOW` adds to work that took so many.
+fn added(took: u64) -> u64 {
+    (took as f64 * (config::get().slow - 1.0)) as u64
+}
 
-    /// Does something, and then nothing for as long as `SOFTCUDA_SLOW` says.
-    pub fn slowed<T>(&self, work: impl FnOnce() -> T) -> T {
-        if self.slow <= 1.0 {
-            return work();
-        }
-        let start = softcuda_device::now();
-        let result = work();
-        std::thread::sleep(Duration::from_nanos(self.added(softcuda_device::now() - start)));
-        result
+/// Does a copy or a memory set, and then nothing for as long as `SOFTCUDA_SLOW` says.
+pub fn slowed<T>(work: impl FnOnce() -> T) -> T {
+    if !is_slow() {
+        return work();
     }
+    let start = softcuda_device::now();
+    let result = work();
+    std::thread::sleep(Duration::from_nanos(added(softcuda_device::now() - start)));
+    result
 }
 
 impl Gate for Share {

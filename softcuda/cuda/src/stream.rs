@@ -8,7 +8,7 @@ use crate::event::{self, Record};
 use crate::graph::capture::{self, Slot};
 use crate::host_call::HostCall;
 use crate::launch::{Attributes, PRIORITY, Value};
-use crate::op::Op;
+use crate::op::{self, Op};
 use crate::{clock, current, entry, green, progress, threads};
 use cudarc::driver::sys::CUresult;
 use std::collections::VecDeque;
@@ -50,13 +50,10 @@ pub enum Work {
     Mark(Arc<Record>),
 }
 
-/// Moving so few bytes is [`Work::Short`]: some microseconds.
-const SHORT: usize = 64 << 10;
-
 impl Work {
     /// Work that touches so many bytes.
     pub fn of_size(bytes: usize, job: impl FnOnce() -> Result + Send + 'static) -> Work {
-        if bytes <= SHORT { Work::Short(Box::new(job)) } else { Work::Run(Box::new(job)) }
+        if op::is_short(bytes) { Work::Short(Box::new(job)) } else { Work::Run(Box::new(job)) }
     }
 }
 
@@ -93,9 +90,58 @@ pub struct Stream {
 
 #[derive(Default)]
 struct Queue {
-    work: VecDeque<Work>,
+    /// None is the place of work that another thread does ([`Turn`]).
+    work: VecDeque<Option<Work>>,
     running: bool,
+    /// The stream's thread has come to another thread's place, and waits for the bell.
+    held: bool,
     closed: bool,
+}
+
+/// A place in the order of a stream's work, for what the thread that holds it does itself: a synchronous copy needs no other
+/// thread. What the stream is given later waits until this is dropped.
+pub struct Turn {
+    stream: Arc<Stream>,
+    /// How much work is before it.
+    before: u64,
+}
+
+impl Turn {
+    /// Waits until the stream has done everything before.
+    pub fn come(&self) {
+        progress::wait(|| self.stream.reached(self.before));
+    }
+
+    /// Does the work, which comes after what these other streams have done.
+    ///
+    /// # Errors
+    /// That of `work`.
+    pub fn perform(self, after: &[(Arc<Stream>, u64)], work: impl FnOnce() -> Result) -> Result {
+        self.come();
+        for stream in after.iter().map(|(stream, _)| stream).chain([&self.stream]) {
+            clock::not_before(stream.ended.load(Ordering::Acquire));
+        }
+        let done = work();
+        clock::ended_now();
+        self.stream.ended.fetch_max(clock::last_end(), Ordering::AcqRel);
+        done
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Only then is this place the first in the queue.
+        self.come();
+        let mut queue = self.stream.lock();
+        queue.work.pop_front();
+        self.stream.completed.fetch_add(1, Ordering::AcqRel);
+        let held = std::mem::take(&mut queue.held);
+        drop(queue);
+        if held {
+            self.stream.bell.notify_one();
+        }
+        progress::moved();
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -200,9 +246,16 @@ impl Stream {
             threads::spawn("softcuda-stream", move || me.run()).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
             queue.running = true;
         }
-        queue.work.push_back(work);
+        queue.work.push_back(Some(work));
         self.submitted.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Adds a place at the end for work that the calling thread does. Only a context does this, under its lock.
+    pub fn reserve(self: &Arc<Self>) -> Turn {
+        let mut queue = self.lock();
+        queue.work.push_back(None);
+        Turn { stream: self.clone(), before: self.submitted.fetch_add(1, Ordering::AcqRel) }
     }
 
     /// Whether it has nothing to do.
@@ -244,8 +297,13 @@ impl Stream {
         self.look_for_more();
         let mut queue = self.lock();
         loop {
-            if let Some(work) = queue.work.pop_front() {
-                return Some(work);
+            if let Some(work) = queue.work.pop_front_if(|work| work.is_some()) {
+                return work;
+            }
+            if !queue.work.is_empty() {
+                queue.held = true;
+                queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
             let timed_out = if queue.closed {
                 true
@@ -262,17 +320,6 @@ impl Stream {
         }
     }
 
-    /// Does an operation, as slowly as asked for.
-    fn slowed(&self, op: &Op) -> Result {
-        // Kernels slow themselves down.
-        match self.context.upgrade() {
-            Some(context) if context.device.share.is_slow() && !matches!(op, Op::Kernel(_)) => {
-                context.device.share.slowed(|| op.run())
-            }
-            _ => op.run(),
-        }
-    }
-
     /// Does a piece of work on the calling thread. Another one may have done what came before it, so that thread's clock
     /// counts here: a mark is never earlier than one before it.
     pub fn perform(&self, work: Work) {
@@ -285,7 +332,7 @@ impl Stream {
         match work {
             Work::Do(op) => {
                 if self.fate.check().is_ok()
-                    && let Err(error) = self.slowed(&op)
+                    && let Err(error) = op.run()
                 {
                     self.fate.fail(error);
                 }

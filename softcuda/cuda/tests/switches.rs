@@ -109,3 +109,62 @@ fn compiled_kernels_are_kept_where_the_switch_says() {
         std::fs::remove_dir_all(place).unwrap();
     }
 }
+
+/// Nanoseconds of the stream's time that work takes.
+fn time(stream: H, work: impl FnOnce()) -> f64 {
+    let (mut before, mut after, mut elapsed) = (0, 0, 0.0);
+    ok!(cuEventCreate(&mut before, 0));
+    ok!(cuEventCreate(&mut after, 0));
+    ok!(cuEventRecord(before, stream));
+    work();
+    ok!(cuEventRecord(after, stream));
+    ok!(cuEventSynchronize(after));
+    ok!(cuEventElapsedTime_v2(&mut elapsed, before, after));
+    f64::from(elapsed) * 1e6
+}
+
+/// The copies and memory sets that work in a stream consists of, in all the ways in which a stream comes by them.
+fn moves(stream: H) {
+    const BYTES: usize = 64 << 10;
+    let (memory, mut pageable, mut pinned) = (alloc(2 * BYTES), vec![0u8; BYTES], std::ptr::null_mut());
+    ok!(cuMemHostAlloc(&mut pinned, BYTES, 0));
+    let pageable = pageable.as_mut_ptr().cast::<std::ffi::c_void>();
+    let in_a_graph = |work: &dyn Fn()| {
+        let (mut graph, mut exec) = (0, 0);
+        ok!(cuStreamBeginCapture_v2(stream, 2));
+        work();
+        ok!(cuStreamEndCapture(stream, &mut graph));
+        ok!(cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+        move || ok!(cuGraphLaunch(exec, stream))
+    };
+    let copied = in_a_graph(&|| ok!(cuMemcpyDtoHAsync_v2(pinned, memory, BYTES, stream)));
+    let set = in_a_graph(&|| ok!(cuMemsetD8Async(memory, 1, BYTES, stream)));
+    let ways: [(&str, &dyn Fn()); 8] = [
+        ("synchronous", &|| ok!(cuMemcpyDtoH_v2(pageable, memory, BYTES))),
+        ("to pageable memory", &|| ok!(cuMemcpyDtoHAsync_v2(pageable, memory, BYTES, stream))),
+        ("from pageable memory", &|| ok!(cuMemcpyHtoDAsync_v2(memory, pageable, BYTES, stream))),
+        ("asynchronous", &|| ok!(cuMemcpyDtoHAsync_v2(pinned, memory, BYTES, stream))),
+        ("set", &|| ok!(cuMemsetD8Async(memory, 1, BYTES, stream))),
+        ("set of host memory", &|| ok!(cuMemsetD8_v2(pinned.expose_provenance() as u64, 1, BYTES))),
+        ("copy in a graph", &copied),
+        ("set in a graph", &set),
+    ];
+    for (way, work) in ways {
+        // No processor moves 64 KiB in 150 ns.
+        let took = time(stream, work);
+        assert!(took > 150.0 * 2000.0, "{way}: {took} ns");
+    }
+}
+
+#[test]
+fn every_copy_and_memory_set_is_as_slow_as_the_switch_says() {
+    if !is_inside() {
+        with("every_copy_and_memory_set_is_as_slow_as_the_switch_says", &[("SOFTCUDA_SLOW", "2000")]);
+        return;
+    }
+    let context = context();
+    let mut stream = 0;
+    ok!(cuStreamCreate(&mut stream, 0));
+    moves(stream);
+    drop(context);
+}
