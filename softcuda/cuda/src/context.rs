@@ -416,6 +416,7 @@ impl Context {
         crate::peer::forget(self.handle);
         crate::ipc::close_all_of(self.handle);
         crate::texture::forget_all_of(self.handle);
+        crate::reference::forget_all_of(self.handle);
         crate::array::free_all_of(self.handle);
         TABLES.allocations.free_all_of(self.handle);
     }

@@ -19,6 +19,7 @@ use crate::library::{Kernel, Library};
 use crate::link::Link;
 use crate::module::Module;
 use crate::pool::Pool;
+use crate::reference::{SurfaceReference, TextureReference};
 use crate::stream::Stream;
 use crate::virtual_memory::Backing;
 use softcuda_device::fleet::Visible;
@@ -64,6 +65,10 @@ pub struct Tables {
     pub descriptions: Handles<Description>,
     /// `CUasyncCallbackHandle`: the device that it is for.
     pub notifications: Handles<i32>,
+    /// `CUtexref`
+    pub texture_references: Handles<TextureReference>,
+    /// `CUsurfref`
+    pub surface_references: Handles<SurfaceReference>,
     /// What lies where, on all devices and in host memory.
     pub allocations: Allocations,
 }
@@ -89,6 +94,8 @@ pub static TABLES: Tables = Tables {
     greens: Handles::new(Kind::Green),
     descriptions: Handles::new(Kind::Description),
     notifications: Handles::new(Kind::Notification),
+    texture_references: Handles::new(Kind::TextureReference),
+    surface_references: Handles::new(Kind::SurfaceReference),
     allocations: Allocations::new(),
 };
 

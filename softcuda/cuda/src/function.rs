@@ -9,6 +9,7 @@ use crate::driver::TABLES;
 use crate::error::*;
 use crate::handles::{self, Kind};
 use crate::launch::legacy::Setup;
+use crate::reference::References;
 use crate::{current, library};
 use softcuda_engine as engine;
 use std::ffi::CString;
@@ -47,6 +48,8 @@ pub struct Function {
     pub from_runtime: bool,
     /// What the calls of CUDA 3 have set for its launches.
     pub setup: Setup,
+    /// The texture and surface references of its module.
+    pub references: Arc<References>,
     /// Shared with the `CUkernel` that it comes from, if it comes from a library.
     pub settings: Arc<Settings>,
 }

@@ -51,6 +51,10 @@ pub enum Kind {
     Description,
     /// `CUasyncCallbackHandle`
     Notification,
+    /// `CUtexref`
+    TextureReference,
+    /// `CUsurfref`
+    SurfaceReference,
 }
 
 /// Where the numbers start: far from 0, 1 and 2, which are streams, and unlike any mapped address.

@@ -57,6 +57,7 @@ mod primary;
 mod printf;
 mod procaddr;
 mod progress;
+mod reference;
 mod share;
 mod stream;
 mod tables;

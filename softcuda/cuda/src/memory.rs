@@ -2,14 +2,14 @@
 #![forbid(unsafe_code)]
 
 use crate::allocations::{Allocation, What};
-use crate::attributes::PITCH_ALIGNMENT;
+use crate::attributes::{PITCH_ALIGNMENT, TEXTURE_ALIGNMENT};
 use crate::driver::TABLES;
 use crate::error::*;
 use crate::graph::{self, capture};
 use crate::{current, ipc, managed, pool};
 
-/// What CUDA aligns allocations to.
-const ALIGNMENT: u64 = 256;
+/// What allocations are aligned to: a texture may begin at any of them.
+pub const ALIGNMENT: u64 = TEXTURE_ALIGNMENT as u64;
 
 /// Memory of the current device for any purpose.
 ///

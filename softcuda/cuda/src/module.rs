@@ -10,6 +10,7 @@ use crate::driver::TABLES;
 use crate::error::*;
 use crate::function::{Function, Settings};
 use crate::image::{self, Image, Texts};
+use crate::reference::References;
 use cudarc::driver::sys::CUresult;
 use softcuda_engine::{self as engine, Target};
 use std::collections::{HashMap, HashSet};
@@ -49,6 +50,8 @@ pub struct Module {
     pub loaded: Arc<engine::Loaded>,
     /// Its functions, in the order of the text.
     pub functions: Vec<Arc<Function>>,
+    /// Its texture and surface references.
+    pub references: Arc<References>,
     by_name: HashMap<String, usize>,
     unloaded: AtomicBool,
 }
@@ -122,12 +125,14 @@ impl Module {
         settings: impl Fn(&engine::Kernel) -> Option<Arc<Settings>>,
     ) -> Arc<Module> {
         let handle = TABLES.modules.reserve();
+        let references = References::new(context, &loaded);
         let functions: Vec<Arc<Function>> = loaded
             .kernels()
             .iter()
             .map(|kernel| {
                 Arc::new(Function {
                     setup: Default::default(),
+                    references: references.clone(),
                     handle: TABLES.functions.reserve(),
                     context: context.handle,
                     device: context.device.clone(),
@@ -149,8 +154,15 @@ impl Module {
         }
         let by_name = functions.iter().enumerate().map(|(i, f)| (f.kernel.name.clone(), i)).collect();
         let unloaded = AtomicBool::new(false);
-        let module =
-            Arc::new(Module { handle, context: context.handle, loaded, functions, by_name, unloaded });
+        let module = Arc::new(Module {
+            handle,
+            context: context.handle,
+            loaded,
+            functions,
+            references,
+            by_name,
+            unloaded,
+        });
         TABLES.modules.add(handle, module.clone());
         module
     }
@@ -161,6 +173,7 @@ impl Module {
             return;
         }
         TABLES.modules.remove(self.handle);
+        self.references.unload();
         for function in &self.functions {
             TABLES.functions.remove(function.handle);
         }

@@ -94,11 +94,11 @@ pub struct View {
 /// `CU_TRSF_READ_AS_INTEGER`
 const AS_INTEGER: u32 = 1;
 /// `CU_TRSF_NORMALIZED_COORDINATES`
-const NORMALIZED: u32 = 2;
+pub const NORMALIZED: u32 = 2;
 /// `CU_TRSF_SRGB`
-const SRGB: u32 = 0x10;
+pub const SRGB: u32 = 0x10;
 /// Those, and two that change nothing here: trilinear optimisation and seamless cubes.
-const FLAGS: u32 = AS_INTEGER | NORMALIZED | SRGB | 0x20 | 0x40;
+pub const FLAGS: u32 = AS_INTEGER | NORMALIZED | SRGB | 0x20 | 0x40;
 
 /// What an object was made of, to be told again.
 #[derive(Clone)]
@@ -121,14 +121,21 @@ fn with<T>(body: impl FnOnce(&mut HashMap<u64, Made>) -> T) -> T {
 }
 
 /// Memory of a resource that the kernels of a device can reach.
-fn memory(address: u64, bytes: u64, device: &Device) -> Result<Allocation> {
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub fn memory(address: u64, bytes: u64, device: &Device) -> Result<Allocation> {
     let found = TABLES.allocations.holding(address, bytes);
     found.filter(|_| device.memory.allows(address, bytes, false)).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 impl Resource {
     /// Its images, the largest first.
-    fn images(&self, device: &Device) -> Result<Vec<Image>> {
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for numbers that do not fit together or memory that is none, `CUDA_ERROR_INVALID_HANDLE` for
+    /// arrays that are none, `CUDA_ERROR_NOT_SUPPORTED` for compressed formats.
+    pub fn images(&self, device: &Device) -> Result<Vec<Image>> {
         match *self {
             Resource::Array(handle) => Ok(vec![array::find(handle)?.image]),
             Resource::Mipmapped(handle) => {
@@ -207,7 +214,11 @@ impl View {
 }
 
 impl Description {
-    fn sampler(&self, resource: &Resource, format: Format) -> Result<Sampler> {
+    /// How texels of a format are read.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for numbers that mean nothing, or not for this format.
+    pub fn sampler(&self, resource: &Resource, format: Format) -> Result<Sampler> {
         let mode = |number: u32| match number {
             0 => Ok(Addressing::Wrap),
             1 => Ok(Addressing::Clamp),

@@ -96,4 +96,6 @@ pub use memory::{
 };
 pub use module::Module;
 pub use ptx::{Reach, Target};
-pub use texture::{Addressing, Channel, Format, Image, Sampler, Texture};
+pub use texture::{
+    Addressing, Bindings, Bound, Channel, Format, Image, Reference, ReferenceKind, Sampler, Texture,
+};

@@ -2,10 +2,11 @@
 
 use crate::error::{LoadError, PtxError};
 use crate::ir::passes::prepare;
-use crate::ir::{Addr, Base, Callee, Op, Opd, Program, Space, Symbol};
+use crate::ir::{Addr, Base, Callee, Op, Opd, Program, Space, Symbol, Var};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::module::Module;
+use crate::texture::{self, Reference};
 use std::sync::Arc;
 
 /// A `.global` or `.const` variable of a loaded module.
@@ -26,6 +27,7 @@ pub struct Global {
 pub struct Loaded {
     globals: Vec<Global>,
     kernels: Vec<Arc<Kernel>>,
+    references: Vec<Reference>,
     /// A module may have variables and no kernel.
     _placed: Arc<Placed>,
 }
@@ -34,7 +36,9 @@ pub struct Loaded {
 pub(crate) struct Placed {
     memory: Arc<Memory>,
     owned: Vec<u64>,
-    /// By variable; 0 for shared ones.
+    /// The numbers of variables of opaque types.
+    objects: Vec<u64>,
+    /// By variable; 0 for shared ones. Those of opaque types have numbers of [`Memory::bind`] for addresses.
     pub addresses: Vec<u64>,
     pub const_base: u64,
     pub const_size: u64,
@@ -50,6 +54,9 @@ impl Drop for Placed {
     fn drop(&mut self) {
         for a in &self.owned {
             self.memory.free(*a);
+        }
+        for object in &self.objects {
+            self.memory.unbind(*object);
         }
     }
 }
@@ -86,17 +93,24 @@ impl Loaded {
             .vars
             .iter()
             .zip(&placed.addresses)
-            .filter(|(v, _)| v.space != Space::Shared && !v.external && !v.name.is_empty())
+            .filter(|(v, _)| v.space != Space::Shared && defined(v) && v.opaque.is_none())
             .map(|(v, a)| {
                 let constant = v.space == Space::Const;
                 Global { name: v.name.clone(), addr: *a, size: v.size, constant }
             })
             .collect();
+        let references = program
+            .vars
+            .iter()
+            .zip(&placed.addresses)
+            .filter(|(v, _)| defined(v))
+            .filter_map(|(v, number)| Some(Reference::of(v.name.clone(), *number, v.opaque?)))
+            .collect();
         let kernels = (0..program.functions.len() as u32)
             .filter(|i| program.functions[*i as usize].kernel && !program.functions[*i as usize].external)
             .map(|i| Arc::new(Kernel::new(&program, &placed, i)))
             .collect();
-        Ok(Arc::new(Loaded { globals, kernels, _placed: placed }))
+        Ok(Arc::new(Loaded { globals, kernels, references, _placed: placed }))
     }
 
     /// The variables, in the order of the text.
@@ -104,10 +118,20 @@ impl Loaded {
         self.globals.iter()
     }
 
+    /// The variables of type `.texref`, `.surfref` and `.samplerref`, in the order of the text.
+    pub fn references(&self) -> &[Reference] {
+        &self.references
+    }
+
     /// The kernels, in the order of the text.
     pub fn kernels(&self) -> &[Arc<Kernel>] {
         &self.kernels
     }
+}
+
+/// Whether a variable is this module's own, and not one that gave way to another.
+fn defined(v: &Var) -> bool {
+    !v.external && !v.name.is_empty()
 }
 
 fn unresolved_name(p: &Program, name: &str, line: u32) -> LoadError {
@@ -149,6 +173,7 @@ fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
     let mut placed = Placed {
         memory: memory.clone(),
         owned: Vec::new(),
+        objects: Vec::new(),
         addresses: vec![0; p.vars.len()],
         const_base: 0,
         const_size: 0,
@@ -175,7 +200,13 @@ fn place(memory: &Arc<Memory>, p: &Program) -> Result<Placed, LoadError> {
         placed.addresses[i] = placed.const_base + o;
     }
     for (i, v) in p.vars.iter().enumerate() {
-        if v.space == Space::Global && !v.external && !v.name.is_empty() {
+        if v.space != Space::Global || !defined(v) {
+            continue;
+        }
+        if let Some(opaque) = v.opaque {
+            placed.addresses[i] = memory.bind(texture::Object::of(opaque));
+            placed.objects.push(placed.addresses[i]);
+        } else {
             placed.addresses[i] = memory.alloc(v.size, u64::from(v.align))?;
             placed.owned.push(placed.addresses[i]);
         }

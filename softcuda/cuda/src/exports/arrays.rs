@@ -11,10 +11,14 @@ use std::ffi::c_void;
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Flat {
-    width: usize,
-    height: usize,
-    format: u32,
-    channels: u32,
+    /// Texels a row.
+    pub width: usize,
+    /// Rows; 0 for one dimension.
+    pub height: usize,
+    /// `CUarray_format`
+    pub format: u32,
+    /// Channels of a texel.
+    pub channels: u32,
 }
 
 /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.

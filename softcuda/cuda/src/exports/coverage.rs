@@ -7,10 +7,6 @@ use std::fmt::Write;
 /// Why calls are refused: beginnings of symbols, and the reason. The first that fits counts.
 const REASONS: &[(&[&str], &str)] = &[
     (
-        &["cuTexRef", "cuSurfRef", "cuParamSetTexRef"],
-        "texture references: no compiler makes them since CUDA 12; textures are objects",
-    ),
-    (
         &["cuImportExternal", "cuDestroyExternal", "cuExternalMemory", "cuSignalExternal", "cuWaitExternal"],
         "memory and semaphores of graphics APIs, which have no device here",
     ),

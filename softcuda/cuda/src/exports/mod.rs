@@ -41,6 +41,8 @@ mod arrays;
 #[macro_use]
 mod textures;
 #[macro_use]
+mod references;
+#[macro_use]
 mod array_copies;
 #[macro_use]
 mod batch_copies;
@@ -94,6 +96,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     pools::TABLE,
     arrays::TABLE,
     textures::TABLE,
+    references::TABLE,
     array_copies::TABLE,
     batch_copies::TABLE,
     copies::TABLE,
@@ -135,7 +138,7 @@ macro_rules! refuse_what_is_missing {
     };
 }
 
-init_names! { devices_names contexts_names greens_names streams_names events_names memories_names managed_names virtual_memories_names ipc_names pools_names arrays_names textures_names array_copies_names batch_copies_names copies_names
+init_names! { devices_names contexts_names greens_names streams_names events_names memories_names managed_names virtual_memories_names ipc_names pools_names arrays_names textures_names references_names array_copies_names batch_copies_names copies_names
 sets_names modules_names functions_names launches_names captures_names graphs_names graph_nodes_names graph_execs_names words_names refuse_what_is_missing ; }
 
 /// Where a result goes.

@@ -6,7 +6,7 @@ use crate::image;
 use crate::jit::Options;
 use crate::module::{self, Refused};
 use crate::{current, library, link, log};
-use cudarc::driver::sys::{CUfunction, CUkernel, CUlibrary, CUlinkState, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUkernel, CUlibrary, CUlinkState, CUmodule, CUsurfref, CUtexref};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,9 +41,12 @@ exports! { ($) modules_names, initialised;
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) {
         out(function)?.set(handle(module::find(module.addr())?.function(text(name)?)?.handle))
     }
-    // No compiler makes texture and surface references any more, and no module that loads here has one.
-    cuModuleGetTexRef(_reference: *mut *mut c_void, module: CUmodule, name: *const c_char) { no_such(module, name) }
-    cuModuleGetSurfRef(_reference: *mut *mut c_void, module: CUmodule, name: *const c_char) { no_such(module, name) }
+    cuModuleGetTexRef(reference: *mut CUtexref, module: CUmodule, name: *const c_char) {
+        out(reference)?.set(handle(module::find(module.addr())?.references.texture(text(name)?)?))
+    }
+    cuModuleGetSurfRef(reference: *mut CUsurfref, module: CUmodule, name: *const c_char) {
+        out(reference)?.set(handle(module::find(module.addr())?.references.surface(text(name)?)?))
+    }
     // Functions that host and device share: the device has none (attribute 129).
     cuLibraryGetUnifiedFunction(_function: *mut *mut c_void, library: CUlibrary, name: *const c_char) {
         text(name)?;
@@ -213,15 +216,6 @@ unsafe fn give_list<T>(list: *mut *mut T, count: u32, handles: impl Iterator<Ite
         unsafe { list.add(i).write(handle(number)) };
     }
     Ok(())
-}
-
-/// # Safety
-/// `name` is null or ends with a zero.
-unsafe fn no_such(module: CUmodule, name: *const c_char) -> Result {
-    // SAFETY: the caller vouches for it.
-    unsafe { text(name)? };
-    module::find(module.addr())?;
-    Err(CUDA_ERROR_NOT_FOUND)
 }
 
 type Arrays = (u32, *mut u32, *mut *mut c_void);

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::TABLES;
 use crate::error::*;
+use crate::memory;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +52,7 @@ impl GraphMemory {
         if size == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let address = device.memory.alloc(size, 256).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let address = device.memory.alloc(size, memory::ALIGNMENT).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         TABLES.allocations.add(address, size, What::Graph, context.handle, device);
         let usage = &device.graph_memory;
         let reserved = usage.reserved.fetch_add(size, Ordering::Relaxed) + size;

@@ -129,6 +129,7 @@ impl KernelOp {
             cluster,
             priority: attributes.priority().unwrap_or(priority),
             owner: context.id,
+            bindings: function.references.bindings(),
         };
         let context = context.clone();
         Ok(Arc::new(KernelOp {

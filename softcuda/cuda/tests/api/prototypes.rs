@@ -252,6 +252,27 @@ api! {
     cuSurfObjectGetResourceDesc cuTexObjectGetResourceDesc: (*mut Resource, u64);
     cuTexObjectGetResourceViewDesc: (*mut [u32; 28], u64);
     cuTexObjectGetTextureDesc: (*mut [u32; 26], u64);
+    // Texture and surface references.
+    cuTexRefCreate: (*mut H);
+    cuTexRefDestroy: (H);
+    cuTexRefSetArray cuTexRefSetMipmappedArray cuSurfRefSetArray: (H, H, u32);
+    cuTexRefSetAddress_v2: (*mut usize, H, u64, usize);
+    cuTexRefSetAddress2D_v2 cuTexRefSetAddress2D_v3: (H, *const Flat, u64, usize);
+    cuTexRefSetFormat: (H, u32, i32);
+    cuTexRefSetAddressMode: (H, i32, u32);
+    cuTexRefSetFilterMode cuTexRefSetMipmapFilterMode cuTexRefSetMaxAnisotropy cuTexRefSetFlags: (H, u32);
+    cuTexRefSetMipmapLevelBias: (H, f32);
+    cuTexRefSetMipmapLevelClamp: (H, f32, f32);
+    cuTexRefSetBorderColor: (H, *const f32);
+    cuTexRefGetAddress_v2: (*mut u64, H);
+    cuTexRefGetArray cuTexRefGetMipmappedArray cuSurfRefGetArray: (*mut H, H);
+    cuTexRefGetAddressMode: (*mut u32, H, i32);
+    cuTexRefGetFilterMode cuTexRefGetMipmapFilterMode cuTexRefGetFlags: (*mut u32, H);
+    cuTexRefGetFormat: (*mut u32, *mut i32, H);
+    cuTexRefGetMipmapLevelBias cuTexRefGetBorderColor: (*mut f32, H);
+    cuTexRefGetMipmapLevelClamp: (*mut f32, *mut f32, H);
+    cuTexRefGetMaxAnisotropy: (*mut i32, H);
+    cuParamSetTexRef: (H, i32, H);
 
     // Streams, events and host functions.
     cuStreamCreate: (*mut H, u32);

@@ -20,6 +20,7 @@ use crate::kernel::{Kernel, dynamic_offset};
 use crate::memory::{Memory, View};
 use crate::runtime::cluster::MOST_BLOCKS;
 use crate::runtime::stack::size_class;
+use crate::texture::Bindings;
 use compiler::Compiler;
 use pool::Pool;
 use std::sync::atomic::AtomicU32;
@@ -53,6 +54,8 @@ pub struct Launch {
     pub priority: i32,
     /// Whose it is, for [`Engine::cancel_of`] and [`Engine::blocks_done`].
     pub owner: u64,
+    /// What the module's texture and surface references are bound to.
+    pub bindings: Bindings,
 }
 
 /// A grid that is being run.
@@ -69,6 +72,7 @@ pub(crate) struct Grid {
     /// The parameters; padded, so that reads of the last one stay inside.
     pub params: Box<[u8]>,
     pub memory: Arc<Memory>,
+    pub bindings: Bindings,
     /// What it may touch, if that is more than the device's kernels all may.
     view: Option<Arc<View>>,
     pub realm: Arc<Realm>,
@@ -233,6 +237,7 @@ impl Engine {
             compiler: self.compiler.clone(),
             params: params.into_boxed_slice(),
             memory: self.memory.clone(),
+            bindings: launch.bindings.clone(),
             view: None,
             realm: self.realm.clone(),
             stop: AtomicU32::new(0),

@@ -199,6 +199,7 @@ impl Grid {
             compiler: self.compiler.clone(),
             params: self.params.clone(),
             memory: self.memory.clone(),
+            bindings: self.bindings.clone(),
             view: self.view.clone(),
             realm: self.realm.clone(),
             stop: AtomicU32::new(0),

@@ -477,6 +477,8 @@ pub struct Var {
     /// The first bytes; the rest is zero.
     pub init: Vec<u8>,
     pub fixups: Vec<Fixup>,
+    /// A name of a texture, sampler or surface: its address is a number that only stands for that, and its size is 0.
+    pub opaque: Option<texture::Opaque>,
     pub line: u32,
 }
 

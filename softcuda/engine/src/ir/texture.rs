@@ -1,5 +1,39 @@
 //! Operations on textures and surfaces: one shape for all of them, since a helper does the work.
 
+use crate::texture::Addressing;
+
+/// The opaque types of PTX (5.3 of its manual).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OpaqueKind {
+    /// `.texref`
+    Texture,
+    /// `.samplerref`
+    Sampler,
+    /// `.surfref`
+    Surface,
+}
+
+/// A variable of an opaque type, with what its initial value says of sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opaque {
+    pub kind: OpaqueKind,
+    /// `normalized_coords`
+    pub normalized: bool,
+    /// `force_unnormalized_coords`, of samplers: whatever the texture says.
+    pub force_unnormalized: bool,
+    /// `filter_mode = linear`
+    pub linear: bool,
+    /// `addr_mode_0` and so on, as far as they are said.
+    pub addressing: [Option<Addressing>; 3],
+}
+
+impl Opaque {
+    /// One without an initial value.
+    pub fn of(kind: OpaqueKind) -> Opaque {
+        Opaque { kind, normalized: false, force_unnormalized: false, linear: false, addressing: [None; 3] }
+    }
+}
+
 /// The geometry of an image as an instruction names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
@@ -55,13 +89,13 @@ pub enum TextureKind {
     Load, Store, StoreFormatted,
     /// `sured.b` and `.p`: `detail` is a [`Reduction`].
     Reduce, ReduceFormatted,
-    /// `istypep`: whether a number is a texture's, or a surface's.
-    IsTexture, IsSurface,
+    /// `istypep`: whether a number is a texture's, a surface's, or a sampler's.
+    IsTexture, IsSurface, IsSampler,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
-pub enum Query { Width, Height, Depth, ArraySize, Levels, Samples, ChannelType, ChannelOrder, Normalized, Filter, AddressX, AddressY, AddressZ, Layout }
+pub enum Query { Width, Height, Depth, ArraySize, Levels, Samples, ChannelType, ChannelOrder, Normalized, Filter, AddressX, AddressY, AddressZ, Layout, ForceUnnormalized }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
@@ -85,16 +119,27 @@ pub struct TextureOp {
     pub lanes: u8,
     /// Behind all other operands of a read come texels that are added to the place, one for each axis.
     pub offset: bool,
+    /// Before all other operands comes the sampler (independent texture mode).
+    pub sampler: bool,
 }
 
 impl TextureOp {
     pub fn new(kind: TextureKind, shape: Shape) -> TextureOp {
-        TextureOp { kind, shape, detail: 0, bounds: Bounds::Trap, size: 2, lanes: 4, offset: false }
+        TextureOp {
+            kind,
+            shape,
+            detail: 0,
+            bounds: Bounds::Trap,
+            size: 2,
+            lanes: 4,
+            offset: false,
+            sampler: false,
+        }
     }
 
     /// As one number, for the helper.
     pub fn code(self) -> u32 {
-        let TextureOp { kind, shape, detail, bounds, size, lanes, offset } = self;
+        let TextureOp { kind, shape, detail, bounds, size, lanes, offset, sampler } = self;
         kind as u32
             | (shape as u32) << 4
             | u32::from(detail) << 8
@@ -102,12 +147,13 @@ impl TextureOp {
             | u32::from(size) << 20
             | u32::from(lanes) << 24
             | u32::from(offset) << 28
+            | u32::from(sampler) << 29
     }
 
     /// The operation of a number from [`TextureOp::code`].
     pub fn of(code: u32) -> TextureOp {
         use TextureKind::*;
-        const KINDS: [TextureKind; 14] = [
+        const KINDS: [TextureKind; 15] = [
             Fetch,
             FetchInteger,
             FetchLevel,
@@ -122,6 +168,7 @@ impl TextureOp {
             ReduceFormatted,
             IsTexture,
             IsSurface,
+            IsSampler,
         ];
         const BOUNDS: [Bounds; 3] = [Bounds::Trap, Bounds::Clamp, Bounds::Zero];
         let at = |shift: u32| (code >> shift & 15) as usize;
@@ -133,13 +180,14 @@ impl TextureOp {
             size: at(20) as u8,
             lanes: at(24) as u8,
             offset: code >> 28 & 1 == 1,
+            sampler: code >> 29 & 1 == 1,
         }
     }
 
     /// `detail` as a query.
     pub fn query(self) -> Query {
         use Query::*;
-        const ALL: [Query; 14] = [
+        const ALL: [Query; 15] = [
             Width,
             Height,
             Depth,
@@ -154,6 +202,7 @@ impl TextureOp {
             AddressY,
             AddressZ,
             Layout,
+            ForceUnnormalized,
         ];
         ALL[usize::from(self.detail) % ALL.len()]
     }
@@ -182,6 +231,7 @@ mod tests {
                     size: 3,
                     lanes: 2,
                     offset: true,
+                    sampler: true,
                 };
                 assert_eq!(TextureOp::of(op.code()), op);
             }

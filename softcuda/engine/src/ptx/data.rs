@@ -3,7 +3,9 @@
 use super::MAX_FRAME;
 use super::cursor::{Cursor, Result};
 use super::lexer::{Kind, Number};
+use super::opaque;
 use crate::error::PtxError;
+use crate::ir::texture::{Opaque, OpaqueKind};
 use crate::ir::{Fixup, Space, Ty, Var};
 
 /// How a name is seen from other modules.
@@ -30,6 +32,13 @@ pub struct Head {
     pub align: u32,
     /// Elements of a vector type, else 1.
     pub lanes: u32,
+    /// `.texref` and its like; `ty` is then that of the pointers to it.
+    pub opaque: Option<OpaqueKind>,
+}
+
+/// How a variable of an opaque type is declared; a parameter of such a type is a pointer to one.
+pub fn opaque_head(kind: OpaqueKind) -> Head {
+    Head { ty: Ty::U64, align: Ty::U64.bytes(), lanes: 1, opaque: Some(kind) }
 }
 
 pub fn head(c: &mut Cursor) -> Result<Head> {
@@ -59,6 +68,9 @@ pub fn head(c: &mut Cursor) -> Result<Head> {
                 }
             }
             _ => {
+                if let Some(kind) = opaque::kind(word) {
+                    return Ok(opaque_head(kind));
+                }
                 let Some(ty) = Ty::parse(word) else {
                     return Err(PtxError::new(line, format!("`.{word}` is not a type")));
                 };
@@ -71,7 +83,7 @@ pub fn head(c: &mut Cursor) -> Result<Head> {
                     }
                 }
                 let natural = ty.bytes() * lanes;
-                return Ok(Head { ty, align: align.unwrap_or(natural), lanes });
+                return Ok(Head { ty, align: align.unwrap_or(natural), lanes, opaque: None });
             }
         }
     }
@@ -108,6 +120,9 @@ pub fn variable<'a>(
     if head.ty == Ty::Pred {
         return Err(PtxError::new(line, "a predicate cannot be a variable"));
     }
+    if let Some(kind) = head.opaque {
+        return named_object(c, name, kind, space, size, linkage);
+    }
     let mut v = Var {
         name: name.to_string(),
         space,
@@ -116,6 +131,7 @@ pub fn variable<'a>(
         external: linkage.external,
         init: Vec::new(),
         fixups: Vec::new(),
+        opaque: None,
         line,
     };
     if c.eat(b'=') {
@@ -130,6 +146,37 @@ pub fn variable<'a>(
         }
     }
     Ok((name, v))
+}
+
+/// A `.texref`, `.samplerref` or `.surfref` behind its name. It has no memory that `ld` and `st` could reach.
+fn named_object<'a>(
+    c: &mut Cursor<'a>,
+    name: &'a str,
+    kind: OpaqueKind,
+    space: Space,
+    size: u64,
+    linkage: &Linkage,
+) -> Result<(&'a str, Var)> {
+    let line = c.line();
+    if space != Space::Global || size != u64::from(Ty::U64.bytes()) {
+        return Err(PtxError::new(
+            line,
+            format!("`{name}` is of an opaque type: only in .global, and no array"),
+        ));
+    }
+    let opaque = if c.eat(b'=') { opaque::initial(c, kind)? } else { Opaque::of(kind) };
+    let var = Var {
+        name: name.to_string(),
+        space,
+        size: 0,
+        align: Ty::U64.bytes(),
+        external: linkage.external,
+        init: Vec::new(),
+        fixups: Vec::new(),
+        opaque: Some(opaque),
+        line,
+    };
+    Ok((name, var))
 }
 
 fn initial(c: &mut Cursor, ty: Ty, v: &mut Var, depth: u32) -> Result<()> {

@@ -6,6 +6,7 @@ mod decode;
 mod function;
 mod lexer;
 mod module;
+mod opaque;
 mod operand;
 mod target;
 

@@ -1,12 +1,13 @@
 //! Module scope: version, target, variables, functions.
 
 use super::cursor::{Cursor, Result};
-use super::data::{self, Linkage};
+use super::data::{self, Head, Linkage};
 use super::function::{self, Named};
 use super::lexer::{Kind, lex};
 use super::target::Target;
 use super::{MAX_FRAME, MAX_KERNEL_PARAMETERS};
 use crate::error::PtxError;
+use crate::ir::texture::OpaqueKind;
 use crate::ir::{Formal, Function, Program, Space, Symbol, Ty, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -31,6 +32,8 @@ pub struct Scope<'a> {
     reserved: Option<u32>,
     /// Registers declared so far.
     pub registers: usize,
+    /// `.target texmode_independent`: samplers are apart from textures in this text.
+    pub independent_samplers: bool,
 }
 
 /// Bytes of a block's reserved shared memory: what cooperative groups expect there is 288.
@@ -75,6 +78,7 @@ pub fn parse_all(texts: &[&str]) -> Result<Program> {
         weak_functions: HashSet::new(),
         reserved: None,
         registers: 0,
+        independent_samplers: false,
     };
     s.program.lines.several = texts.len() > 1;
     for text in texts {
@@ -143,6 +147,7 @@ impl<'a> Scope<'a> {
             return Err(PtxError::new(t.line, format!("`{}` is not a PTX version", t.text)));
         };
         self.program.version = self.program.version.max(major * 10 + minor);
+        self.independent_samplers = false;
         if !self.cursor.eat_dot("target") {
             return self.cursor.expected("`.target`");
         }
@@ -150,6 +155,7 @@ impl<'a> Scope<'a> {
             let line = self.cursor.line();
             let name = self.cursor.ident()?;
             self.program.debug |= name == "debug";
+            self.independent_samplers |= name == "texmode_independent";
             if name.starts_with("sm_") || name.starts_with("compute_") {
                 let Some(target) = Target::named(name) else {
                     return Err(PtxError::new(line, format!("`{name}` is not a target")));
@@ -227,6 +233,7 @@ impl<'a> Scope<'a> {
                 "global" => return self.variable(Space::Global, &linkage),
                 "const" => return self.variable(Space::Const, &linkage),
                 "shared" => return self.variable(Space::Shared, &linkage),
+                "tex" => return self.texture_names(&linkage),
                 "entry" => return self.function(true, &linkage),
                 "func" => return self.function(false, &linkage),
                 other => {
@@ -238,7 +245,25 @@ impl<'a> Scope<'a> {
 
     /// A comma list of variables of one type. Shared ones may also stand in a function.
     pub fn variable(&mut self, space: Space, linkage: &Linkage) -> Result<()> {
-        for (name, symbol, line) in self.declare_variables(space, linkage)? {
+        let declared = self.declare_variables(space, linkage)?;
+        self.name_variables(declared, space, linkage)
+    }
+
+    /// `.tex .u64 name`: as `.global .texref name` (5.1.8 of the manual).
+    fn texture_names(&mut self, linkage: &Linkage) -> Result<()> {
+        data::head(&mut self.cursor)?;
+        let head = data::opaque_head(OpaqueKind::Texture);
+        let declared = self.variables_of(&head, Space::Global, linkage)?;
+        self.name_variables(declared, Space::Global, linkage)
+    }
+
+    fn name_variables(
+        &mut self,
+        declared: Vec<(&'a str, Symbol, u32)>,
+        space: Space,
+        linkage: &Linkage,
+    ) -> Result<()> {
+        for (name, symbol, line) in declared {
             let (Symbol::Var(new) | Symbol::Shared(new)) = symbol else { continue };
             match self.declared(name, linkage) {
                 None => {
@@ -246,7 +271,7 @@ impl<'a> Scope<'a> {
                     self.note(new, linkage);
                 }
                 Some(Symbol::Var(old) | Symbol::Shared(old))
-                    if self.program.vars[old as usize].space == space =>
+                    if self.program.vars[old as usize].space == space && self.alike(old, new) =>
                 {
                     self.one_of(old, new, linkage)
                         .map_err(|()| PtxError::new(line, format!("`{name}` is defined twice")))?;
@@ -255,6 +280,12 @@ impl<'a> Scope<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether two variables are both memory, or both names of the same kind of thing.
+    fn alike(&self, a: u32, b: u32) -> bool {
+        let kind = |i: u32| self.program.vars[i as usize].opaque.map(|opaque| opaque.kind);
+        kind(a) == kind(b)
     }
 
     /// The variable that stands for the block's reserved shared memory, which only those pay for who ask where it is.
@@ -271,6 +302,7 @@ impl<'a> Scope<'a> {
             external: false,
             init: Vec::new(),
             fixups: Vec::new(),
+            opaque: None,
             line: self.cursor.line(),
         });
         self.reserved = Some(var);
@@ -316,10 +348,19 @@ impl<'a> Scope<'a> {
         linkage: &Linkage,
     ) -> Result<Vec<(&'a str, Symbol, u32)>> {
         let head = data::head(&mut self.cursor)?;
+        self.variables_of(&head, space, linkage)
+    }
+
+    fn variables_of(
+        &mut self,
+        head: &Head,
+        space: Space,
+        linkage: &Linkage,
+    ) -> Result<Vec<(&'a str, Symbol, u32)>> {
         let mut out = Vec::new();
         loop {
             let line = self.cursor.line();
-            let var = data::variable(&mut self.cursor, &head, space, linkage)?;
+            let var = data::variable(&mut self.cursor, head, space, linkage)?;
             let index = self.program.vars.len() as u32;
             let symbol = if space == Space::Shared { Symbol::Shared(index) } else { Symbol::Var(index) };
             out.push((var.0, symbol, line));

@@ -2,14 +2,15 @@
 
 use super::block::{fail, grid_of};
 use super::context::Thread;
+use crate::engine::Grid;
 use crate::error::FaultKind;
-use crate::ir::texture::{Reduction, TextureKind, TextureOp};
-use crate::memory::Memory;
-use crate::texture::{Object, Refusal, sample, surface};
+use crate::ir::texture::{OpaqueKind, Reduction, TextureKind, TextureOp};
+use crate::texture::{Image, Object, Refusal, Texture, sample, surface};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Operands that an instruction has at most: a layer, three coordinates, and two gradients or four values, and an offset.
-const OPERANDS: usize = 13;
+/// Operands that an instruction has at most: a sampler, a layer, three coordinates, and two gradients or four values, and an offset.
+const OPERANDS: usize = 14;
 
 /// Does an operation.
 ///
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn operation(
     // SAFETY: as promised.
     unsafe { std::ptr::copy_nonoverlapping(inputs, a.as_mut_ptr(), count) };
     // SAFETY: generated code passes the running thread. The grid is done with before a fault leaves this frame.
-    let done = unsafe { run(&grid_of(t).memory, object, op, &a[..count]) };
+    let done = unsafe { run(grid_of(t), object, op, &a[..count]) };
     let what = match done {
         Ok(words) => {
             // SAFETY: as promised.
@@ -41,6 +42,9 @@ pub unsafe extern "C" fn operation(
     let (kind, text) = match what {
         Refusal::Handle => {
             (FaultKind::IllegalAddress, format!("{object:#x} is no texture or surface for this"))
+        }
+        Refusal::Unbound => {
+            (FaultKind::IllegalAddress, "nothing is bound to a texture or surface reference".to_string())
         }
         Refusal::Memory(address) => {
             (FaultKind::IllegalAddress, format!("the memory of an image is gone at {address:#x}"))
@@ -56,34 +60,78 @@ fn operands(op: TextureOp) -> usize {
     let coordinates = op.shape.coordinates();
     let offset = if op.offset { op.shape.axes() } else { 0 };
     offset
+        + usize::from(op.sampler)
         + match op.kind {
             TextureKind::FetchLevel => coordinates + 1,
             TextureKind::FetchGradient => coordinates + 2 * op.shape.axes(),
             TextureKind::Store | TextureKind::StoreFormatted => coordinates + usize::from(op.lanes),
             TextureKind::Reduce | TextureKind::ReduceFormatted => coordinates + 1,
             TextureKind::QueryTexture | TextureKind::QuerySurface => 1,
-            TextureKind::IsTexture | TextureKind::IsSurface => 0,
+            TextureKind::IsTexture | TextureKind::IsSurface | TextureKind::IsSampler => 0,
             _ => coordinates,
         }
 }
 
-fn run(memory: &Memory, object: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4], Refusal> {
+fn run(grid: &Grid, number: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4], Refusal> {
+    let memory = &grid.memory;
+    let object = grid.bindings.object(memory, number);
     match op.kind {
-        TextureKind::Load => surface::load(memory, object, op, a),
+        TextureKind::IsTexture => Ok(truth(is(&object, OpaqueKind::Texture))),
+        TextureKind::IsSurface => Ok(truth(is(&object, OpaqueKind::Surface))),
+        TextureKind::IsSampler => Ok(truth(is(&object, OpaqueKind::Sampler))),
+        TextureKind::Load => surface::load(memory, &*image(object)?, op, a),
         TextureKind::Store | TextureKind::StoreFormatted => {
-            surface::store(memory, object, op, a).map(|()| [0; 4])
+            surface::store(memory, &*image(object)?, op, a).map(|()| [0; 4])
         }
         TextureKind::Reduce | TextureKind::ReduceFormatted => {
-            if let Some(address) = surface::target(memory, object, op, a)? {
+            if let Some(address) = surface::target(memory, &*image(object)?, op, a)? {
                 reduce(address, op, a.last().copied().unwrap_or(0));
             }
             Ok([0; 4])
         }
-        TextureKind::IsTexture => Ok(truth(matches!(memory.object(object), Some(Object::Texture(_))))),
-        TextureKind::IsSurface => Ok(truth(matches!(memory.object(object), Some(Object::Surface(_))))),
-        TextureKind::QueryTexture => sample::query(memory, object, op.query(), a[0]).map(|n| [n, 0, 0, 0]),
-        TextureKind::QuerySurface => surface::query(memory, object, op.query()).map(|n| [n, 0, 0, 0]),
-        _ => sample::fetch(memory, object, op, a),
+        TextureKind::QueryTexture => {
+            let answer = match object {
+                Some(Object::Sampler(sampler)) => sample::query_sampler(&sampler, op.query())?,
+                object => sample::query(&*texture(object)?, op.query(), a[0])?,
+            };
+            Ok([answer, 0, 0, 0])
+        }
+        TextureKind::QuerySurface => Ok([surface::query(&*image(object)?, op.query()), 0, 0, 0]),
+        TextureKind::Fetch
+        | TextureKind::FetchInteger
+        | TextureKind::FetchLevel
+        | TextureKind::FetchGradient
+        | TextureKind::Gather => {
+            let texture = texture(object)?;
+            if !op.sampler {
+                return sample::fetch(memory, &texture.levels, &texture.sampler, op, a);
+            }
+            let Some(Object::Sampler(sampler)) = grid.bindings.object(memory, a[0]) else {
+                return Err(Refusal::Handle);
+            };
+            let sampler = sample::apart(&texture.sampler, &sampler);
+            sample::fetch(memory, &texture.levels, &sampler, op, &a[1..])
+        }
+    }
+}
+
+fn is(object: &Option<Object>, kind: OpaqueKind) -> bool {
+    object.as_ref().is_some_and(|object| object.kind() == kind)
+}
+
+fn texture(object: Option<Object>) -> Result<Arc<Texture>, Refusal> {
+    match object {
+        Some(Object::Texture(texture)) => Ok(texture),
+        Some(Object::Unbound(OpaqueKind::Texture)) => Err(Refusal::Unbound),
+        _ => Err(Refusal::Handle),
+    }
+}
+
+fn image(object: Option<Object>) -> Result<Arc<Image>, Refusal> {
+    match object {
+        Some(Object::Surface(image)) => Ok(image),
+        Some(Object::Unbound(OpaqueKind::Surface)) => Err(Refusal::Unbound),
+        _ => Err(Refusal::Handle),
     }
 }
 

@@ -7,8 +7,10 @@ mod format;
 pub(crate) mod sample;
 pub(crate) mod surface;
 
+pub use crate::ir::texture::OpaqueKind as ReferenceKind;
 pub use format::{Channel, Format};
 
+use crate::ir::texture::{Opaque, OpaqueKind};
 use crate::memory::Memory;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,8 @@ pub enum Addressing {
     Wrap,
     /// The nearest texel.
     Clamp,
+    /// The nearest texel; where texels are mixed, at most half of the border colour (`clamp_ogl`, OpenGL's `GL_CLAMP`).
+    ClampOgl,
     /// The image again, in a mirror (only with normalised coordinates).
     Mirror,
     /// The border colour.
@@ -78,18 +82,114 @@ pub struct Texture {
     pub sampler: Sampler,
 }
 
+/// A variable of type `.texref`, `.surfref` or `.samplerref` of a loaded module. Kernels read and write what their launch binds to
+/// its number ([`Bindings`]); samplers are as their text says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference {
+    /// The name in the PTX.
+    pub name: String,
+    /// Its number.
+    pub number: u64,
+    /// What it can be bound to.
+    pub kind: ReferenceKind,
+    /// `normalized_coords` of its initial value.
+    pub normalized: bool,
+    /// `filter_mode` of its initial value is `linear`.
+    pub linear: bool,
+    /// `addr_mode_0` and so on of its initial value, as far as they are said.
+    pub addressing: [Option<Addressing>; 3],
+}
+
+impl Reference {
+    pub(crate) fn of(name: String, number: u64, opaque: Opaque) -> Reference {
+        let Opaque { kind, normalized, linear, addressing, .. } = opaque;
+        Reference { name, number, kind, normalized, linear, addressing }
+    }
+}
+
 /// What a handle stands for.
 #[derive(Debug, Clone)]
 pub(crate) enum Object {
     Texture(Arc<Texture>),
     Surface(Arc<Image>),
+    Sampler(Opaque),
+    /// A reference to which nothing is bound.
+    Unbound(OpaqueKind),
 }
+
+impl Object {
+    /// What a variable stands for by itself.
+    pub fn of(opaque: Opaque) -> Object {
+        match opaque.kind {
+            OpaqueKind::Sampler => Object::Sampler(opaque),
+            kind => Object::Unbound(kind),
+        }
+    }
+
+    pub fn kind(&self) -> OpaqueKind {
+        match self {
+            Object::Texture(_) => OpaqueKind::Texture,
+            Object::Surface(_) => OpaqueKind::Surface,
+            Object::Sampler(_) => OpaqueKind::Sampler,
+            Object::Unbound(kind) => *kind,
+        }
+    }
+}
+
+/// What a launch binds to the references of its module.
+#[derive(Debug, Clone, Default)]
+pub struct Bindings(Option<Arc<HashMap<u64, Object>>>);
+
+/// What can be bound to a [`Reference`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bound {
+    /// To a `.texref`.
+    Texture(Texture),
+    /// To a `.surfref`.
+    Surface(Image),
+}
+
+impl FromIterator<(u64, Bound)> for Bindings {
+    /// What is bound by the numbers of the references.
+    fn from_iter<I: IntoIterator<Item = (u64, Bound)>>(all: I) -> Bindings {
+        let object = |bound| match bound {
+            Bound::Texture(texture) => Object::Texture(Arc::new(texture)),
+            Bound::Surface(image) => Object::Surface(Arc::new(image)),
+        };
+        let map: HashMap<u64, Object> =
+            all.into_iter().map(|(number, bound)| (number, object(bound))).collect();
+        Bindings((!map.is_empty()).then(|| Arc::new(map)))
+    }
+}
+
+impl Bindings {
+    /// What a number means to a launch: what it has bound to it, or what it is by itself.
+    pub(crate) fn object(&self, memory: &Memory, number: u64) -> Option<Object> {
+        let bound = self.0.as_ref().and_then(|map| map.get(&number));
+        bound.cloned().or_else(|| memory.object(number))
+    }
+}
+
+/// The same ones, not others that say the same.
+impl PartialEq for Bindings {
+    fn eq(&self, other: &Bindings) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Bindings {}
 
 /// Why an access cannot be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The handle is none, or of the wrong kind.
     Handle,
+    /// A reference that nothing is bound to.
+    Unbound,
     /// The memory is not there.
     Memory(u64),
     /// Outside of a surface, with `.trap`.
@@ -104,7 +204,7 @@ pub(crate) struct Objects(RwLock<HashMap<u64, Object>>);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_0001);
 
 impl Memory {
-    fn bind(&self, object: Object) -> u64 {
+    pub(crate) fn bind(&self, object: Object) -> u64 {
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
         self.objects.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
         handle

@@ -1,8 +1,8 @@
 //! Reading textures, by the rules of "Texture Fetching" in the CUDA programming guide.
 
 use super::format::LARGEST;
-use super::{Addressing, Image, Object, Refusal, Texture};
-use crate::ir::texture::{Query, Shape, TextureKind, TextureOp};
+use super::{Addressing, Image, Refusal, Sampler, Texture};
+use crate::ir::texture::{Opaque, Query, Shape, TextureKind, TextureOp};
 use crate::memory::Memory;
 
 /// Weights of interpolation have 8 bits behind the point.
@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, Refusal>;
 /// One read: where and with what rules.
 struct Reader<'a> {
     memory: &'a Memory,
-    texture: &'a Texture,
+    sampler: &'a Sampler,
     image: &'a Image,
     shape: Shape,
     layer: u64,
@@ -44,9 +44,14 @@ impl Texel {
     }
 }
 
-/// Does a `tex`, `tld4` or `txq`; `a` holds the operands as [`TextureOp`] orders them.
-pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4]> {
-    let Some(Object::Texture(texture)) = memory.object(handle) else { return Err(Refusal::Handle) };
+/// Does a `tex` or `tld4`; `a` holds the operands as [`TextureOp`] orders them, without the sampler.
+pub(crate) fn fetch(
+    memory: &Memory,
+    levels: &[Image],
+    sampler: &Sampler,
+    op: TextureOp,
+    a: &[u64],
+) -> Result<[u64; 4]> {
     let f = |word: &u64| f32::from_bits(*word as u32);
     let mut offset = [0; 3];
     let (a, texels) = a.split_at(a.len() - if op.offset { op.shape.axes() } else { 0 });
@@ -55,11 +60,11 @@ pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> R
     let (coordinates, more) = rest.split_at(op.shape.axes().min(rest.len()));
     let level = match op.kind {
         TextureKind::FetchLevel => f(&more[0]),
-        TextureKind::FetchGradient => gradient_level(&texture, more, op.shape),
+        TextureKind::FetchGradient => gradient_level(levels, sampler, more, op.shape),
         _ => 0.0,
     };
     let read = |image: &Image| -> Result<Texel> {
-        let mut reader = Reader { memory, texture: &texture, image, shape: op.shape, layer: 0, offset };
+        let mut reader = Reader { memory, sampler, image, shape: op.shape, layer: 0, offset };
         reader.layer = u64::from(layer.min(reader.layers() - 1));
         match op.kind {
             TextureKind::FetchInteger => {
@@ -71,12 +76,35 @@ pub(crate) fn fetch(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> R
             _ => reader.sample(&coordinates.iter().map(f).collect::<Vec<_>>()),
         }
     };
-    by_level(&texture, level, read).map(Texel::words)
+    by_level(levels, sampler, level, read).map(Texel::words)
 }
 
-/// Answers a `txq`.
-pub(crate) fn query(memory: &Memory, handle: u64, query: Query, level: u64) -> Result<u64> {
-    let Some(Object::Texture(texture)) = memory.object(handle) else { return Err(Refusal::Handle) };
+/// A texture's sampler with what a `.samplerref` says in its place (independent texture mode, 5.3.2 of the PTX manual).
+pub(crate) fn apart(texture: &Sampler, sampler: &Opaque) -> Sampler {
+    Sampler {
+        addressing: sampler.addressing.map(|mode| mode.unwrap_or(Addressing::Wrap)),
+        linear: sampler.linear,
+        normalized: texture.normalized && !sampler.force_unnormalized,
+        border: [0.0; 4],
+        ..texture.clone()
+    }
+}
+
+/// Answers a `txq` of a sampler.
+pub(crate) fn query_sampler(sampler: &Opaque, query: Query) -> Result<u64> {
+    let mode = |axis: usize| address_mode(sampler.addressing[axis].unwrap_or(Addressing::Wrap));
+    Ok(match query {
+        Query::ForceUnnormalized => sampler.force_unnormalized.into(),
+        Query::Filter => sampler.linear.into(),
+        Query::AddressX => mode(0),
+        Query::AddressY => mode(1),
+        Query::AddressZ => mode(2),
+        _ => return Err(Refusal::Handle),
+    })
+}
+
+/// Answers a `txq` of a texture.
+pub(crate) fn query(texture: &Texture, query: Query, level: u64) -> Result<u64> {
     let image = texture.levels.get(level as usize).or(texture.levels.last()).ok_or(Refusal::Handle)?;
     let sampler = &texture.sampler;
     Ok(match query {
@@ -86,15 +114,17 @@ pub(crate) fn query(memory: &Memory, handle: u64, query: Query, level: u64) -> R
         Query::AddressX => address_mode(sampler.addressing[0]),
         Query::AddressY => address_mode(sampler.addressing[1]),
         Query::AddressZ => address_mode(sampler.addressing[2]),
+        Query::ForceUnnormalized => return Err(Refusal::Handle),
         query => image.answer(query, texture.levels.len()),
     })
 }
 
-/// The numbers of the PTX manual ("Opaque type fields"): wrap, mirror, clamp to the edge, to the border.
+/// The numbers of the PTX manual ("Opaque type fields"): wrap, mirror, clamp as OpenGL, to the edge, to the border.
 fn address_mode(mode: Addressing) -> u64 {
     match mode {
         Addressing::Wrap => 0,
         Addressing::Mirror => 1,
+        Addressing::ClampOgl => 2,
         Addressing::Clamp => 3,
         Addressing::Border => 4,
     }
@@ -117,7 +147,7 @@ impl Image {
                 _ => 0x10b5,
             },
             // Rows at a pitch; the others are a texture's and asked of it.
-            Query::Layout | Query::Normalized | Query::Filter => 0,
+            Query::Layout | Query::Normalized | Query::Filter | Query::ForceUnnormalized => 0,
             Query::AddressX | Query::AddressY | Query::AddressZ => 0,
         }
     }
@@ -136,12 +166,16 @@ impl Image {
 }
 
 /// Reads one level or two, as the sampler says.
-fn by_level(texture: &Texture, level: f32, read: impl Fn(&Image) -> Result<Texel>) -> Result<Texel> {
-    let s = &texture.sampler;
-    let last = texture.levels.len() - 1;
+fn by_level(
+    levels: &[Image],
+    s: &Sampler,
+    level: f32,
+    read: impl Fn(&Image) -> Result<Texel>,
+) -> Result<Texel> {
+    let last = levels.len() - 1;
     let top = s.levels[1].min(last as f32);
     let level = (level + s.bias).clamp(s.levels[0].min(top), top).max(0.0);
-    let image = |n: f32| &texture.levels[(n as usize).min(last)];
+    let image = |n: f32| &levels[(n as usize).min(last)];
     if last == 0 || !s.linear_levels {
         return read(image((level + 0.5).floor()));
     }
@@ -156,11 +190,11 @@ fn by_level(texture: &Texture, level: f32, read: impl Fn(&Image) -> Result<Texel
 }
 
 /// The level at which a step of the gradients is one texel.
-fn gradient_level(texture: &Texture, words: &[u64], shape: Shape) -> f32 {
-    let extent = texture.levels[0].extent;
+fn gradient_level(levels: &[Image], sampler: &Sampler, words: &[u64], shape: Shape) -> f32 {
+    let extent = levels[0].extent;
     let length = |part: &[u64]| {
         let squares = part.iter().zip(extent).map(|(word, n)| {
-            let step = f32::from_bits(*word as u32) * if texture.sampler.normalized { n as f32 } else { 1.0 };
+            let step = f32::from_bits(*word as u32) * if sampler.normalized { n as f32 } else { 1.0 };
             step * step
         });
         squares.sum::<f32>().sqrt()
@@ -177,7 +211,7 @@ fn quantised(weight: f32) -> f32 {
 /// Which texel an index means; none for the border.
 fn wrapped(mode: Addressing, i: i64, n: i64) -> Option<u64> {
     Some(match mode {
-        Addressing::Clamp => i.clamp(0, n - 1),
+        Addressing::Clamp | Addressing::ClampOgl => i.clamp(0, n - 1),
         Addressing::Wrap => i.rem_euclid(n),
         Addressing::Mirror => {
             let j = i.rem_euclid(2 * n);
@@ -193,16 +227,16 @@ impl Reader<'_> {
     }
 
     fn mode(&self, axis: usize) -> Addressing {
-        match self.texture.sampler.addressing[axis] {
+        match self.sampler.addressing[axis] {
             // What the guide says of coordinates that are not normalised.
-            Addressing::Wrap | Addressing::Mirror if !self.texture.sampler.normalized => Addressing::Clamp,
+            Addressing::Wrap | Addressing::Mirror if !self.sampler.normalized => Addressing::Clamp,
             mode => mode,
         }
     }
 
     /// Whether texels are read as floats.
     fn as_floats(&self) -> bool {
-        self.image.format.channel.is_float() || self.texture.sampler.fractions
+        self.image.format.channel.is_float() || self.sampler.fractions
     }
 
     /// The texel at indices that may lie outside.
@@ -220,14 +254,14 @@ impl Reader<'_> {
         let texel = self.image.texel(self.memory, at, self.layer)?;
         let format = self.image.format;
         Ok(if self.as_floats() {
-            Texel::Floats(format.floats(&texel, self.texture.sampler.srgb))
+            Texel::Floats(format.floats(&texel, self.sampler.srgb))
         } else {
             Texel::Bits(format.bits(&texel))
         })
     }
 
     fn border(&self) -> Texel {
-        let colour = self.texture.sampler.border;
+        let colour = self.sampler.border;
         if self.as_floats() { Texel::Floats(colour) } else { Texel::Bits(colour.map(|c| c as i32 as u32)) }
     }
 
@@ -244,7 +278,7 @@ impl Reader<'_> {
 
     /// A coordinate in texels.
     fn scaled(&self, axis: usize, c: f32) -> f32 {
-        if self.texture.sampler.normalized { c * self.image.extent[axis] as f32 } else { c }
+        if self.sampler.normalized { c * self.image.extent[axis] as f32 } else { c }
     }
 
     fn sample(&mut self, coordinates: &[f32]) -> Result<Texel> {
@@ -261,7 +295,7 @@ impl Reader<'_> {
             }
             self.shape.axes()
         };
-        if !self.texture.sampler.linear || !self.as_floats() {
+        if !self.sampler.linear || !self.as_floats() {
             let mut index = [0; 3];
             (0..axes).for_each(|axis| index[axis] = c[axis].floor() as i64);
             return self.at(index);
@@ -272,18 +306,24 @@ impl Reader<'_> {
     /// A weighted sum of the 2, 4 or 8 nearest texels.
     fn interpolate(&self, c: &[f32]) -> Result<Texel> {
         let mut sum = [0.0; 4];
+        // As OpenGL clamps: the place stays in the image, and what is mixed in from outside is the border's colour.
+        let ogl = |axis: usize| self.mode(axis) == Addressing::ClampOgl;
         for corner in 0..1usize << c.len() {
             let (mut index, mut weight) = ([0; 3], 1.0);
+            let mut outside = false;
             for (axis, c) in c.iter().enumerate() {
+                let n = self.image.extent[axis];
+                let c = if ogl(axis) { c.clamp(0.0, n as f32) } else { *c };
                 let low = (c - 0.5).floor();
                 let part = quantised(c - 0.5 - low);
                 let high = corner >> axis & 1 == 1;
                 index[axis] = (low as i64).saturating_add(i64::from(high));
+                outside |= ogl(axis) && !(0..i64::from(n)).contains(&index[axis]);
                 weight *= if high { part } else { 1.0 - part };
             }
             // A texel without weight may be outside of all that is there, or no number.
             if weight > 0.0 {
-                let texel = self.at(index)?.floats();
+                let texel = if outside { self.border() } else { self.at(index)? }.floats();
                 (0..4).for_each(|i| sum[i] += weight * texel[i]);
             }
         }

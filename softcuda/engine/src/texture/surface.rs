@@ -1,23 +1,15 @@
 //! Reading and writing surfaces.
 
 use super::format::LARGEST;
-use super::{Image, Object, Refusal};
+use super::{Image, Refusal};
 use crate::ir::texture::{Bounds, Query, TextureKind, TextureOp};
 use crate::memory::Memory;
-use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Refusal>;
 
-fn find(memory: &Memory, handle: u64) -> Result<Arc<Image>> {
-    match memory.object(handle) {
-        Some(Object::Surface(image)) => Ok(image),
-        _ => Err(Refusal::Handle),
-    }
-}
-
 /// Answers a `suq`.
-pub(crate) fn query(memory: &Memory, handle: u64, query: Query) -> Result<u64> {
-    Ok(find(memory, handle)?.answer(query, 1))
+pub(crate) fn query(image: &Image, query: Query) -> u64 {
+    image.answer(query, 1)
 }
 
 /// The address of `bytes` bytes; none where the operation has nothing to do. `a` begins with the coordinates.
@@ -51,13 +43,12 @@ fn place(image: &Image, op: TextureOp, a: &[u64], bytes: u64) -> Result<Option<u
 }
 
 /// Does a `suld`.
-pub(crate) fn load(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Result<[u64; 4]> {
-    let image = find(memory, handle)?;
+pub(crate) fn load(memory: &Memory, image: &Image, op: TextureOp, a: &[u64]) -> Result<[u64; 4]> {
     let size = 1usize << op.size;
     let bytes = size * usize::from(op.lanes);
     let mut data = [0; 32];
     let mut words = [0; 4];
-    if let Some(address) = place(&image, op, a, bytes as u64)?
+    if let Some(address) = place(image, op, a, bytes as u64)?
         && !memory.fetch(address, &mut data[..bytes])
     {
         return Err(Refusal::Memory(address));
@@ -71,8 +62,7 @@ pub(crate) fn load(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Re
 }
 
 /// Does a `sust`; the values follow the coordinates.
-pub(crate) fn store(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Result<()> {
-    let image = find(memory, handle)?;
+pub(crate) fn store(memory: &Memory, image: &Image, op: TextureOp, a: &[u64]) -> Result<()> {
     let values = &a[op.shape.coordinates()..];
     let mut data = [0; 32];
     let bytes = if op.kind == TextureKind::StoreFormatted {
@@ -87,17 +77,16 @@ pub(crate) fn store(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> R
         }
         size * usize::from(op.lanes)
     };
-    match place(&image, op, a, bytes as u64)? {
+    match place(image, op, a, bytes as u64)? {
         Some(address) if !memory.put(address, &data[..bytes]) => Err(Refusal::Memory(address)),
         _ => Ok(()),
     }
 }
 
 /// The checked, aligned address of a `sured`, and the value.
-pub(crate) fn target(memory: &Memory, handle: u64, op: TextureOp, a: &[u64]) -> Result<Option<u64>> {
-    let image = find(memory, handle)?;
+pub(crate) fn target(memory: &Memory, image: &Image, op: TextureOp, a: &[u64]) -> Result<Option<u64>> {
     let bytes = 1u64 << op.size;
-    let Some(address) = place(&image, op, a, bytes)? else { return Ok(None) };
+    let Some(address) = place(image, op, a, bytes)? else { return Ok(None) };
     if !address.is_multiple_of(bytes) || !memory.permits(address, bytes, true) {
         return Err(Refusal::Memory(address));
     }

@@ -27,10 +27,8 @@ fn row(memory: &Memory, values: &[f32]) -> Image {
 }
 
 fn read(memory: &Memory, image: Image, sampler: Sampler, x: f32) -> f32 {
-    let handle = memory.bind_texture(Texture { levels: vec![image], sampler });
     let op = TextureOp::new(TextureKind::Fetch, Shape::D1);
-    let words = fetch(memory, handle, op, &[u64::from(x.to_bits())]).unwrap();
-    assert!(memory.unbind(handle) && !memory.unbind(handle));
+    let words = fetch(memory, &[image], &sampler, op, &[u64::from(x.to_bits())]).unwrap();
     f32::from_bits(words[0] as u32)
 }
 
@@ -48,6 +46,7 @@ fn address_modes() {
     {
         assert_eq!(with(Addressing::Clamp, false, x), right, "{x}");
         assert_eq!(with(Addressing::Wrap, false, x), right, "{x}: wrapping needs normalised coordinates");
+        assert_eq!(with(Addressing::ClampOgl, false, x), right, "{x}: without mixing there is no border");
     }
     for (x, right) in [(0.1, 10.0), (0.26, 20.0), (1.1, 10.0), (-0.1, 40.0), (2.9, 40.0)] {
         assert_eq!(with(Addressing::Wrap, true, x), right, "wrap {x}");
@@ -79,18 +78,21 @@ fn interpolation_has_weights_of_eight_bits() {
     ] {
         assert_eq!(read(&memory, image, s.clone(), x), right, "{x}");
     }
-    let border = Sampler { addressing: [Addressing::Border; 3], ..s };
+    let border = Sampler { addressing: [Addressing::Border; 3], ..s.clone() };
     assert_eq!(read(&memory, image, border, 2.75), 384.0, "three quarters of the last texel");
+    // GL_CLAMP: coordinates stay in [0, 3], so that the border has half of the weight at most.
+    let ogl = Sampler { addressing: [Addressing::ClampOgl; 3], border: [1024.0; 4], ..s };
+    for (x, right) in [(1.0, 128.0), (2.75, 640.0), (3.0, 768.0), (9.0, 768.0), (-5.0, 512.0)] {
+        assert_eq!(read(&memory, image, ogl.clone(), x), right, "{x}");
+    }
 }
 
 #[test]
 fn memory_that_is_gone_is_a_fault() {
     let memory = Memory::new(8 << 20).unwrap();
     let image = row(&memory, &[1.0; 1 << 20]);
-    let handle = memory.bind_texture(Texture { levels: vec![image], sampler: sampler() });
     let op = TextureOp::new(TextureKind::Fetch, Shape::D1);
-    assert!(fetch(&memory, handle, op, &[0]).is_ok());
+    assert!(fetch(&memory, &[image], &sampler(), op, &[0]).is_ok());
     assert!(memory.free(image.base));
-    assert_eq!(fetch(&memory, handle, op, &[0]), Err(Refusal::Memory(image.base)));
-    assert_eq!(fetch(&memory, 0x1234, op, &[0]), Err(Refusal::Handle));
+    assert_eq!(fetch(&memory, &[image], &sampler(), op, &[0]), Err(Refusal::Memory(image.base)));
 }

@@ -14,6 +14,7 @@ mod exact;
 mod exact_modes;
 mod manual;
 mod matrix;
+mod references;
 mod spaces;
 mod sparse;
 mod stack;

@@ -4,7 +4,7 @@
 use crate::common::{Arg, Device};
 use softcuda_engine::{Addressing, Channel, FaultKind, Format, Image, Sampler, Texture};
 
-const POINT: Sampler = Sampler {
+pub const POINT: Sampler = Sampler {
     addressing: [Addressing::Clamp; 3],
     linear: false,
     normalized: false,
@@ -17,7 +17,7 @@ const POINT: Sampler = Sampler {
 };
 
 /// An image of these bytes: texels, width, height and depth or layers.
-fn image<T: Copy>(
+pub fn image<T: Copy>(
     d: &Device,
     texels: &[T],
     channel: Channel,
@@ -61,7 +61,7 @@ fn floats(words: &[u32]) -> Vec<f32> {
 }
 
 /// Texel (x, y, z) holds 100 z + 10 y + x.
-fn numbers(size: [u32; 3]) -> Vec<u32> {
+pub fn numbers(size: [u32; 3]) -> Vec<u32> {
     let [w, h, d] = size;
     (0..d).flat_map(|z| (0..h).flat_map(move |y| (0..w).map(move |x| 100 * z + 10 * y + x))).collect()
 }

@@ -19,9 +19,10 @@ impl Emit<'_> {
         let object = self.value(Ty::U64, object);
         let (inputs, outputs) = (self.words(a.len() as u32), self.words(RESULTS));
         for (i, operand) in a.iter().enumerate() {
-            let ty = match i {
-                0 if op.shape.layered() => Ty::U32,
-                i if i >= op.shape.coordinates() && d.is_empty() => to,
+            let ty = match i.checked_sub(usize::from(op.sampler)) {
+                None => Ty::U64,
+                Some(0) if op.shape.layered() => Ty::U32,
+                Some(i) if i >= op.shape.coordinates() && d.is_empty() => to,
                 _ => from,
             };
             let value = self.value(ty, operand);

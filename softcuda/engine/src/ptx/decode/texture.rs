@@ -1,13 +1,14 @@
 //! Textures and surfaces: `tex`, `tld4`, `txq`, `suld`, `sust`, `sured`, `suq`, `istypep`.
 //!
-//! The object is a 64-bit handle in a register, or the name of a `.texref` or `.surfref`, which is a module variable that
-//! holds one.
+//! The object is a number of 64 bits: that of a texture object, or the address of a `.texref` or `.surfref`. It stands in a register
+//! or a parameter, or is said by the variable's name.
 
 use super::Mods;
-use crate::ir::texture::{Bounds, Query, Reduction, Shape, TextureKind, TextureOp};
+use crate::ir::texture::{Bounds, OpaqueKind, Query, Reduction, Shape, TextureKind, TextureOp};
 use crate::ir::{Addr, Base, Class, Cmp, Op, Opd, Order, Space, Symbol, Ty};
 use crate::ptx::cursor::Result;
 use crate::ptx::function::Body;
+use crate::ptx::lexer::Kind;
 
 const SHAPES: [(&str, Shape); 7] = [
     ("1d", Shape::D1),
@@ -30,21 +31,53 @@ fn lanes(m: &mut Mods) -> u8 {
     m.one_of(&[("v2", 2), ("v4", 4)]).unwrap_or(1)
 }
 
-/// The handle: a register, or what is in the variable of a name.
-fn object(b: &mut Body) -> Result<Opd> {
+/// A register, the name of a variable of one of these types, or a parameter that holds the number of one.
+fn object(b: &mut Body, kinds: &[OpaqueKind]) -> Result<Opd> {
     let opd = b.source(Ty::U64)?;
-    let Opd::Sym(s @ Symbol::Var(_), offset) = opd else { return Ok(opd) };
-    let d = b.temp(Class::I64);
-    let addr = Addr { space: Space::Global, base: Base::Sym(s), offset };
-    b.push(Op::Ld { ty: Ty::U64, order: Order::Weak, d: vec![Some(d)], addr });
-    Ok(Opd::Reg(d))
+    match opd {
+        Opd::Sym(Symbol::Var(i), 0)
+            if b.module.program.vars[i as usize].opaque.is_some_and(|o| kinds.contains(&o.kind)) =>
+        {
+            Ok(opd)
+        }
+        Opd::Sym(s @ Symbol::Arg(_), 0) if b.f.kernel => {
+            let d = b.temp(Class::I64);
+            let addr = Addr { space: Space::Param, base: Base::Sym(s), offset: 0 };
+            b.push(Op::Ld { ty: Ty::U64, order: Order::Weak, d: vec![Some(d)], addr });
+            Ok(Opd::Reg(d))
+        }
+        Opd::Sym(..) => b.error(format!("a variable of type {kinds:?} is wanted here")),
+        _ => Ok(opd),
+    }
 }
 
-/// `[object, {coordinates}]`: the coordinates that mean something, the layer first.
-fn place(b: &mut Body, shape: Shape, ty: Ty) -> Result<(Opd, Vec<Opd>)> {
+/// Where something is read or written.
+struct Place {
+    object: Opd,
+    /// The first operand is the sampler.
+    sampler: bool,
+    /// The operands so far: sampler, layer, coordinates.
+    a: Vec<Opd>,
+}
+
+/// `[object, sampler, {coordinates}]`: the sampler, if there is one, and the coordinates that mean something, the layer first.
+fn place(b: &mut Body, shape: Shape, ty: Ty, kind: OpaqueKind) -> Result<Place> {
     b.want(b'[')?;
-    let object = object(b)?;
+    let object = object(b, &[kind])?;
     b.comma()?;
+    let mut a = Vec::new();
+    // A coordinate without braces is the last thing in the brackets.
+    if kind == OpaqueKind::Texture
+        && b.module.cursor.peek().kind == Kind::Ident
+        && b.module.cursor.peek_at(1).kind == Kind::Punct(b',')
+    {
+        if !b.module.independent_samplers {
+            return b.error("samplers apart from textures need `.target texmode_independent`");
+        }
+        a.push(self::object(b, &[OpaqueKind::Sampler])?);
+        b.comma()?;
+    }
+    let sampler = !a.is_empty();
     let mut first = shape.layered();
     let mut coordinates = b.list(|b| b.source(if std::mem::take(&mut first) { Ty::U32 } else { ty }))?;
     b.want(b']')?;
@@ -52,7 +85,8 @@ fn place(b: &mut Body, shape: Shape, ty: Ty) -> Result<(Opd, Vec<Opd>)> {
         return b.error(format!("`.{}` wants {} coordinates", shape.word(), shape.coordinates()));
     }
     coordinates.truncate(shape.coordinates());
-    Ok((object, coordinates))
+    a.extend(coordinates);
+    Ok(Place { object, sampler, a })
 }
 
 /// Destinations, and the predicate behind `|` that says whether all of the texture is there: it always is.
@@ -88,7 +122,7 @@ pub fn fetch(b: &mut Body, mut m: Mods) -> Result<()> {
     };
     let d = destinations(b, to, if vector { 4 } else { 1 })?;
     b.comma()?;
-    let (object, mut a) = place(b, shape, from)?;
+    let Place { object, sampler, mut a } = place(b, shape, from, OpaqueKind::Texture)?;
     match kind {
         TextureKind::FetchLevel => {
             b.comma()?;
@@ -108,7 +142,8 @@ pub fn fetch(b: &mut Body, mut m: Mods) -> Result<()> {
         _ => {}
     }
     let offset = offset(b, &m, shape, &mut a)?;
-    b.push(Op::Texture { op: TextureOp { offset, ..TextureOp::new(kind, shape) }, to, from, d, object, a });
+    let op = TextureOp { offset, sampler, ..TextureOp::new(kind, shape) };
+    b.push(Op::Texture { op, to, from, d, object, a });
     Ok(())
 }
 
@@ -142,9 +177,9 @@ pub fn gather(b: &mut Body, mut m: Mods) -> Result<()> {
     }
     let d = destinations(b, to, 4)?;
     b.comma()?;
-    let (object, mut a) = place(b, shape, from)?;
+    let Place { object, sampler, mut a } = place(b, shape, from, OpaqueKind::Texture)?;
     let offset = offset(b, &m, shape, &mut a)?;
-    let op = TextureOp { detail, offset, ..TextureOp::new(TextureKind::Gather, shape) };
+    let op = TextureOp { detail, offset, sampler, ..TextureOp::new(TextureKind::Gather, shape) };
     b.push(Op::Texture { op, to, from, d, object, a });
     Ok(())
 }
@@ -167,13 +202,20 @@ pub fn query(b: &mut Body, mut m: Mods) -> Result<()> {
         ("addr_mode_1", Query::AddressY),
         ("addr_mode_2", Query::AddressZ),
         ("memory_layout", Query::Layout),
+        ("force_unnormalized_coords", Query::ForceUnnormalized),
     ]);
     let Some(query) = query else { return m.unsupported(b) };
     let of_sampler = matches!(
         query,
-        Query::Normalized | Query::Filter | Query::AddressX | Query::AddressY | Query::AddressZ
+        Query::Normalized
+            | Query::Filter
+            | Query::AddressX
+            | Query::AddressY
+            | Query::AddressZ
+            | Query::ForceUnnormalized
     );
-    if of_sampler && m.name == "suq" || query == Query::Layout && m.name == "txq" {
+    let apart = query == Query::ForceUnnormalized && !b.module.independent_samplers;
+    if apart || of_sampler && m.name == "suq" || query == Query::Layout && m.name == "txq" {
         return m.unsupported(b);
     }
     let ty = m.ty(b)?;
@@ -181,7 +223,11 @@ pub fn query(b: &mut Body, mut m: Mods) -> Result<()> {
     let d = vec![b.sink(ty.class())?];
     b.comma()?;
     b.want(b'[')?;
-    let object = object(b)?;
+    let kinds = match kind {
+        TextureKind::QuerySurface => &[OpaqueKind::Surface][..],
+        _ => &[OpaqueKind::Texture, OpaqueKind::Sampler],
+    };
+    let object = object(b, kinds)?;
     b.want(b']')?;
     let level = if b.eat(b',') { b.source(Ty::U32)? } else { Opd::Imm(0) };
     let op = TextureOp { detail: query as u8, ..TextureOp::new(kind, Shape::D1) };
@@ -189,22 +235,18 @@ pub fn query(b: &mut Body, mut m: Mods) -> Result<()> {
     Ok(())
 }
 
-/// `istypep.texref p, a`: textures have their samplers in them, so that nothing is a `.samplerref`.
+/// `istypep.texref p, a`
 pub fn is_type(b: &mut Body, mut m: Mods) -> Result<()> {
     let kinds = [
-        ("texref", Some(TextureKind::IsTexture)),
-        ("surfref", Some(TextureKind::IsSurface)),
-        ("samplerref", None),
+        ("texref", TextureKind::IsTexture),
+        ("surfref", TextureKind::IsSurface),
+        ("samplerref", TextureKind::IsSampler),
     ];
     let Some(kind) = m.one_of(&kinds) else { return m.unsupported(b) };
     m.end(b)?;
     let d = b.dest(Class::Pred)?;
     b.comma()?;
-    let object = object(b)?;
-    let Some(kind) = kind else {
-        b.mov(Ty::Pred, d, Opd::Imm(0));
-        return Ok(());
-    };
+    let object = object(b, &[OpaqueKind::Texture, OpaqueKind::Surface, OpaqueKind::Sampler])?;
     let answer = b.temp(Class::I32);
     let op = TextureOp::new(kind, Shape::D1);
     b.push(Op::Texture { op, to: Ty::U32, from: Ty::U32, d: vec![Some(answer)], object, a: vec![] });
@@ -230,7 +272,7 @@ fn surface(b: &Body, m: &mut Mods, kind: TextureKind) -> Result<(TextureOp, Ty)>
         return m.unsupported(b);
     }
     let size = ty.bytes().trailing_zeros() as u8;
-    Ok((TextureOp { kind, shape, detail: 0, bounds, size, lanes, offset: false }, ty))
+    Ok((TextureOp { kind, shape, detail: 0, bounds, size, lanes, offset: false, sampler: false }, ty))
 }
 
 pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
@@ -240,7 +282,7 @@ pub fn load(b: &mut Body, mut m: Mods) -> Result<()> {
     let (op, to) = surface(b, &mut m, TextureKind::Load)?;
     let d = destinations(b, to, op.lanes.into())?;
     b.comma()?;
-    let (object, a) = place(b, op.shape, Ty::S32)?;
+    let Place { object, a, .. } = place(b, op.shape, Ty::S32, OpaqueKind::Surface)?;
     b.push(Op::Texture { op, to, from: Ty::S32, d, object, a });
     Ok(())
 }
@@ -254,7 +296,7 @@ pub fn store(b: &mut Body, mut m: Mods) -> Result<()> {
     if kind == TextureKind::StoreFormatted && ty.bytes() != 4 {
         return m.unsupported(b);
     }
-    let (object, mut a) = place(b, op.shape, Ty::S32)?;
+    let Place { object, mut a, .. } = place(b, op.shape, Ty::S32, OpaqueKind::Surface)?;
     b.comma()?;
     let values = b.list(|b| b.source(ty))?;
     if values.len() != usize::from(op.lanes) {
@@ -286,7 +328,7 @@ pub fn reduce(b: &mut Body, mut m: Mods) -> Result<()> {
     if ty.bytes() < 4 {
         return m.unsupported(b);
     }
-    let (object, mut a) = place(b, op.shape, Ty::S32)?;
+    let Place { object, mut a, .. } = place(b, op.shape, Ty::S32, OpaqueKind::Surface)?;
     b.comma()?;
     // The value may stand in braces.
     let values = b.list(|b| b.source(ty))?;
