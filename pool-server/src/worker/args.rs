@@ -38,6 +38,14 @@ pub enum Awaited {
     Context(u64),
 }
 
+impl Awaited {
+    /// Whether a call that waits for this concerns more than the one stream: the legacy stream's work waits for all
+    /// blocking streams, and they for it.
+    pub fn is_wide(self) -> bool {
+        matches!(self, Self::Stream(0 | 1) | Self::Context(_))
+    }
+}
+
 /// A kind of parameter, seen from the worker.
 pub trait ServerArg {
     /// What decoding leaves; a slow call takes it to another thread.

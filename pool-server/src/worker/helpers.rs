@@ -3,12 +3,14 @@
 //! each other cannot starve.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gpupool_protocol::wire::layout::SLOTS;
 
+use super::args::Awaited;
 use super::context::{Call, Cx};
 use super::dispatch::{self, Task};
 use super::session::{Broken, Session};
@@ -24,6 +26,8 @@ pub struct Helpers {
     sender: Sender<Box<Task>>,
     receiver: Receiver<Box<Task>>,
     count: Mutex<Count>,
+    /// Tasks that are not finished and that other streams may have to wait for.
+    wide: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -38,13 +42,19 @@ struct Count {
 impl Default for Helpers {
     fn default() -> Self {
         let (sender, receiver) = unbounded();
-        Self { sender, receiver, count: Mutex::default() }
+        Self { sender, receiver, count: Mutex::default(), wide: AtomicUsize::new(0) }
     }
 }
 
 impl Helpers {
     fn lock(&self) -> MutexGuard<'_, Count> {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a task is under way that work in any stream may have to wait for: one that puts work into the legacy
+    /// stream, or that the driver lets wait for a whole context. Only the ring's thread makes it true.
+    pub fn any_wide(&self) -> bool {
+        self.wide.load(Ordering::Acquire) > 0
     }
 
     /// Has a task done by another thread.
@@ -74,6 +84,9 @@ impl Helpers {
         count.idle -= 1;
         count.tasks += 1;
         drop(count);
+        if task.awaited.is_some_and(Awaited::is_wide) {
+            self.wide.fetch_add(1, Ordering::AcqRel);
+        }
         // The receiver is in `self`, so the channel is open.
         let _ = self.sender.send(task);
         Ok(())
@@ -86,13 +99,16 @@ fn serve(session: &Arc<Session>, first: Call) {
     loop {
         match helpers.receiver.recv_timeout(LINGER) {
             Ok(task) => {
-                let call = task.call;
+                let (call, wide) = (task.call, task.awaited.is_some_and(Awaited::is_wide));
                 let done = catch_unwind(AssertUnwindSafe(|| dispatch::run_later(&mut cx, *task)));
                 // Its client would wait for ever.
                 if let Err(broken) =
                     done.unwrap_or_else(|_| Err(Broken::at(&call, "it failed inside the worker")))
                 {
                     session.end(broken);
+                }
+                if wide {
+                    helpers.wide.fetch_sub(1, Ordering::AcqRel);
                 }
                 let mut count = helpers.lock();
                 count.tasks -= 1;

@@ -162,7 +162,12 @@ impl Session {
         let hand = &self.driver.hand;
         // A driver's answer for a legacy stream may leave out the streams that it waits for; one of them may wait for a
         // host function, which only goes on while the ring's thread does.
-        if matches!(awaited, Awaited::Stream(0 | 1) | Awaited::Context(_)) && self.callbacks.any() {
+        if awaited.is_wide() && self.callbacks.any() {
+            return false;
+        }
+        // A helper may give the legacy stream a copy between the driver's answer and the call: work that the call puts
+        // into its own stream would wait behind that copy.
+        if !matches!(awaited, Awaited::Event(_)) && self.helpers.any_wide() {
             return false;
         }
         match awaited {

@@ -15,6 +15,8 @@ use crate::worker::functions::{AccessDescription, Functions, HostFunction, Launc
 pub const BASE: u64 = 0x7000_0000_0000;
 /// Its size.
 pub const BYTES: usize = 2 << 20;
+/// The legacy stream: what it is given waits for all held streams, and later work of any stream waits for that.
+pub const LEGACY: u64 = 1;
 /// Held among the streams: image loads do not get on.
 pub const LOADS: u64 = u64::MAX;
 /// Flags with which creating a stream or an event fails.
@@ -45,6 +47,8 @@ pub struct State {
     pub mapped: HashMap<u64, usize>,
     /// Page-locked addresses.
     locked: std::ops::Range<usize>,
+    /// Copies that the legacy stream has not come to, as it waits for the others.
+    of_legacy: usize,
     /// Copies that held streams have not come to.
     later: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -129,14 +133,34 @@ fn range(address: u64, bytes: usize) -> Option<std::ops::Range<usize>> {
 }
 
 fn pass(stream: u64) {
+    pass_unless(|state| state.held.contains(&stream));
+}
+
+fn pass_unless(stopped: impl Fn(&State) -> bool) {
     let mut state = lock();
-    while state.as_ref().is_some_and(|s| s.held.contains(&stream)) {
+    while state.as_ref().is_some_and(&stopped) {
         state = BELL.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
+/// A copy comes to its turn in its stream, by the legacy stream's rule.
+fn pass_in_order(stream: u64) {
+    if stream > LEGACY {
+        return pass_unless(|state| state.held.contains(&stream) || state.of_legacy > 0);
+    }
+    with(|state| state.of_legacy += 1);
+    note("legacy copy".into());
+    pass_unless(any_held);
+    with(|state| state.of_legacy -= 1);
+    BELL.notify_all();
+}
+
 fn ready(stream: u64) -> Code {
     if with(|state| state.held.contains(&stream)) { Code::NOT_READY } else { Code::SUCCESS }
+}
+
+fn any_held(state: &State) -> bool {
+    state.held.iter().any(|held| *held != LOADS)
 }
 
 unsafe extern "C" fn memset32(address: u64, value: u32, count: usize, stream: u64) -> Code {
@@ -312,7 +336,7 @@ unsafe extern "C" fn host_unregister(memory: *mut c_void) -> Code {
 
 unsafe extern "C" fn to_host(to: *mut c_void, address: u64, bytes: usize, stream: u64) -> Code {
     alive(stream);
-    pass(stream);
+    pass_in_order(stream);
     let Some(range) = range(address, bytes) else { return Code::INVALID_VALUE };
     // SAFETY: the worker promises `bytes` writable bytes.
     with(|state| unsafe { to.cast::<u8>().copy_from(state.memory[range].as_ptr(), bytes) });

@@ -84,3 +84,31 @@ fn a_stream_that_does_not_get_on_holds_up_no_other_thread() {
     assert!(waits.into_iter().all(|wait| wait.join().unwrap() == 0));
     pool.end().unwrap();
 }
+
+/// A copy out of stream 7 has nothing of its own to wait for, but the driver lets it wait behind the legacy stream's copy,
+/// which waits for a stream that only the ring's thread lets go on: here by what `others` stand for.
+#[test]
+fn a_copy_of_the_legacy_stream_holds_up_the_ring_by_no_other_stream() {
+    let (driver, _guard) = null::driver();
+    let pool = Pool::start(driver);
+    streams(&pool);
+    let native = first_stream();
+    null::with(|state| state.held.extend([native, null::LEGACY]));
+    let whole = pool.lane(20);
+    let whole = std::thread::spawn(move || whole(copy_out, Body::words(&[BASE, 8, null::LEGACY])).0);
+    null::wait_for("legacy copy");
+    pool.post(stream_create, Body::words(&[handle(7), 0, 0]));
+    pool.post(cuMemsetD32Async, Body::words(&[BASE, 5, 4, handle(7)]));
+    let behind = pool.lane(21);
+    let behind = std::thread::spawn(move || behind(copy_out, Body::words(&[BASE, 8, handle(7)])));
+    for _ in 0..100 {
+        assert_eq!(pool.call(stream_query, Body::words(&[handle(7)])).0, 0);
+        assert_eq!(pool.call(mem_info, Body::default()).0, 0);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(!whole.is_finished() && !behind.is_finished());
+    null::let_go();
+    assert_eq!(whole.join().unwrap(), 0);
+    assert_eq!(behind.join().unwrap(), (0, vec![5 << 32 | 5]));
+    pool.end().unwrap();
+}
