@@ -14,7 +14,7 @@ const LOAD_LIMIT: Duration = Duration::from_secs(60);
 /// How long nobody must have taken a worker before the next is warmed: starting one costs the processors that those who
 /// come together need.
 const QUIET: Duration = Duration::from_millis(20);
-/// How often dead warm workers are looked for.
+/// How often warm workers that are dead or stopped are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Gives out workers.
@@ -47,7 +47,7 @@ impl WorkerPool {
         self.asked.fetch_add(1, Ordering::Relaxed);
         while let Some(mut worker) = self.pop() {
             self.taken.notify_one();
-            if worker.is_alive() {
+            if worker.is_fit() {
                 return Ok(worker);
             }
         }
@@ -63,7 +63,7 @@ impl WorkerPool {
         self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Starts the task that fills the pool and clears dead workers out of it, for as long as the pool lives.
+    /// Starts the task that fills the pool and clears out of it workers that are dead or stopped,, for as long as the pool lives.
     pub fn keep_warm(self: &Arc<Self>) {
         if self.size > 0 {
             tokio::spawn(keep_warm(Arc::downgrade(self)));
@@ -91,11 +91,11 @@ impl WorkerPool {
 
     async fn fill(&self) -> anyhow::Result<()> {
         loop {
-            let dead: Vec<Worker> = {
+            let unfit: Vec<Worker> = {
                 let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
-                warm.extract_if(.., |worker| !worker.is_alive()).collect()
+                warm.extract_if(.., |worker| !worker.is_fit()).collect()
             };
-            for mut worker in dead {
+            for mut worker in unfit {
                 tracing::warn!("a warm worker {}", worker.end().await.how);
             }
             if self.warm.lock().unwrap_or_else(PoisonError::into_inner).len() >= self.size {

@@ -133,6 +133,15 @@ fn exit_at_once() -> ! {
     }
 }
 
+/// Whether a process is stopped, or about to be gone: a killed process can be waited for only once the last of its threads
+/// has ended, which on a busy machine is long after the first. By the state in proc_pid_stat(5), behind the name, which
+/// may hold anything.
+fn is_dying_or_stopped(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| matches!(state, 'Z' | 'X' | 'T' | 't'))
+}
+
 /// A worker whose driver is loaded. Dropping it kills its whole process group; its remains are collected by the
 /// runtime.
 #[derive(Debug)]
@@ -189,9 +198,9 @@ impl Worker {
         self.child.id()
     }
 
-    /// Is it still there?
-    pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Whether it can serve: it is still there, and nobody has stopped it.
+    pub fn is_fit(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None)) && !self.child.id().is_some_and(is_dying_or_stopped)
     }
 
     /// Like [`Worker::end`], for one that is about to end by itself: it gets a moment to do so, or every cause of death
