@@ -63,7 +63,7 @@ impl WorkerPool {
         self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Starts the task that fills the pool and clears out of it workers that are dead or stopped,, for as long as the pool lives.
+    /// Starts the task that fills the pool and clears out of it what is dead or stopped, for as long as the pool lives.
     pub fn keep_warm(self: &Arc<Self>) {
         if self.size > 0 {
             tokio::spawn(keep_warm(Arc::downgrade(self)));
@@ -96,7 +96,10 @@ impl WorkerPool {
                 warm.extract_if(.., |worker| !worker.is_fit()).collect()
             };
             for mut worker in unfit {
-                tracing::warn!("a warm worker {}", worker.end().await.how);
+                let how = worker.end().await.how;
+                tracing::warn!(
+                    "another warm worker takes the place of one that had died or was stopped: it {how}"
+                );
             }
             if self.warm.lock().unwrap_or_else(PoisonError::into_inner).len() >= self.size {
                 return Ok(());

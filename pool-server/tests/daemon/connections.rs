@@ -2,6 +2,25 @@
 
 use super::*;
 
+/// Opens a session over TCP and attaches one data connection by hand: both, and the answer to it.
+fn attach_by_hand(
+    server: &Server,
+    transport: Transport,
+    connections: u8,
+) -> (Control, TcpStream, ServerMessage) {
+    let config = server.tcp();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let mut control = connect(&config, deadline).unwrap();
+    let opened = control.open(&config, &request(&config), deadline).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(&preamble()).unwrap();
+    let attach = Attach { secret: opened.secret, transport, connection: 0, connections };
+    stream.write_all(&encode(&ClientMessage::Attach(attach)).unwrap()).unwrap();
+    read_greeting(&mut stream);
+    let answer = read_message(&mut stream);
+    (control, stream, answer)
+}
+
 #[test]
 fn garbage_costs_the_connection_that_sent_it() {
     let server = Server::start(|_| {});
@@ -112,16 +131,8 @@ fn a_session_over_tcp_has_as_many_connections_as_it_asks_for() {
 #[test]
 fn a_session_that_announces_more_connections_than_come_ends() {
     let server = Server::start(|_| {});
-    let config = server.tcp();
-    let deadline = Instant::now() + Duration::from_secs(3);
-    let mut control = connect(&config, deadline).unwrap();
-    let opened = control.open(&config, &request(&config), deadline).unwrap();
-    let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.write_all(&preamble()).unwrap();
-    let attach = Attach { secret: opened.secret, transport: Transport::Tcp, connection: 0, connections: 2 };
-    stream.write_all(&encode(&ClientMessage::Attach(attach)).unwrap()).unwrap();
-    read_greeting(&mut stream);
-    assert_eq!(read_message(&mut stream), ServerMessage::Attached);
+    let (mut control, _stream, answer) = attach_by_hand(&server, Transport::Tcp, 2);
+    assert_eq!(answer, ServerMessage::Attached);
     let event = wait_event(&mut control, Duration::from_secs(13)).unwrap();
     assert!(matches!(&event, Event::Closed { reason } if reason.contains("no data connection")), "{event:?}");
 }
@@ -129,21 +140,7 @@ fn a_session_that_announces_more_connections_than_come_ends() {
 #[test]
 fn shared_memory_over_tcp_is_refused() {
     let server = Server::start(|_| {});
-    let config = server.tcp();
-    let deadline = || Instant::now() + Duration::from_secs(3);
-    let mut control = connect(&config, deadline()).unwrap();
-    let opened = control.open(&config, &request(&config), deadline()).unwrap();
-    let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.write_all(&preamble()).unwrap();
-    let attach = ClientMessage::Attach(Attach {
-        secret: opened.secret,
-        transport: Transport::Shm,
-        connection: 0,
-        connections: 1,
-    });
-    stream.write_all(&encode(&attach).unwrap()).unwrap();
-    read_greeting(&mut stream);
-    let answer = read_message(&mut stream);
+    let (_control, _stream, answer) = attach_by_hand(&server, Transport::Shm, 1);
     let ServerMessage::Refused { reason, .. } = answer else { panic!("{answer:?}") };
     assert!(reason.contains("Unix socket"), "{reason}");
 }
@@ -151,21 +148,8 @@ fn shared_memory_over_tcp_is_refused() {
 #[test]
 fn a_secret_that_was_used_in_vain_ends_the_session_with_the_reason() {
     let server = Server::start(|_| {});
-    let config = server.tcp();
-    let deadline = || Instant::now() + Duration::from_secs(3);
-    let mut control = connect(&config, deadline()).unwrap();
-    let opened = control.open(&config, &request(&config), deadline()).unwrap();
-    let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.write_all(&preamble()).unwrap();
-    let attach = ClientMessage::Attach(Attach {
-        secret: opened.secret,
-        transport: Transport::Shm,
-        connection: 0,
-        connections: 1,
-    });
-    stream.write_all(&encode(&attach).unwrap()).unwrap();
-    read_greeting(&mut stream);
-    assert!(matches!(read_message(&mut stream), ServerMessage::Refused { .. }));
+    let (mut control, _stream, answer) = attach_by_hand(&server, Transport::Shm, 1);
+    assert!(matches!(answer, ServerMessage::Refused { .. }), "{answer:?}");
     control.send_ping(1).unwrap();
     let mut event = wait_event(&mut control, Duration::from_secs(3)).unwrap();
     if event == (Event::Pong { n: 1 }) {

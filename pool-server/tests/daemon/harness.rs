@@ -202,6 +202,20 @@ impl Server {
     pub fn workers(&self) -> Vec<u32> {
         processes_of(&self.socket)
     }
+
+    /// Waits until `count` workers are warm: the same ones for a while, since one that made the inventory when the daemon
+    /// started, or that is still being started, counts as a process too.
+    pub fn wait_for_warm(&self, count: usize) -> Vec<u32> {
+        let mut seen = (Vec::new(), Instant::now());
+        wait_until("the pool is full", Duration::from_secs(20), || {
+            let now = self.workers();
+            if now != seen.0 {
+                seen = (now, Instant::now());
+            }
+            seen.0.len() == count && seen.1.elapsed() > Duration::from_millis(300)
+        });
+        seen.0
+    }
 }
 
 impl Drop for Server {

@@ -2,6 +2,8 @@
 //! to hold streams up. One test uses it at a time.
 #![allow(non_snake_case)]
 
+mod virtual_memory;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_void};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,7 @@ use std::time::Duration;
 
 use crate::worker::code::Code;
 use crate::worker::driver::Driver;
-use crate::worker::functions::{AccessDescription, Functions, HostFunction, LaunchConfig, Properties};
+use crate::worker::functions::{Functions, HostFunction, LaunchConfig};
 
 /// Where the device memory begins.
 pub const BASE: u64 = 0x7000_0000_0000;
@@ -178,57 +180,6 @@ unsafe extern "C" fn memset32(address: u64, value: u32, count: usize, stream: u6
 unsafe extern "C" fn mem_info(free: &mut usize, total: &mut usize) -> Code {
     (*free, *total) = (BYTES / 2, BYTES);
     note("mem_info".into())
-}
-
-unsafe extern "C" fn reserve(address: &mut u64, bytes: usize, _: usize, hint: u64, _: u64) -> Code {
-    // Half of the address space is not free.
-    *address = if hint < 1 << 46 { hint } else { 1 << 40 };
-    note(format!("reserve {bytes}"))
-}
-
-unsafe extern "C" fn unreserve(_: u64, bytes: usize) -> Code {
-    note(format!("unreserve {bytes}"))
-}
-
-unsafe extern "C" fn granularity(granularity: &mut usize, _: &Properties, _: u32) -> Code {
-    *granularity = GRANULARITY as usize;
-    Code::SUCCESS
-}
-
-unsafe extern "C" fn create(memory: &mut u64, bytes: usize, _: &Properties, _: u64) -> Code {
-    match with(|state| state.left.checked_sub(bytes)) {
-        None => Code::OUT_OF_MEMORY,
-        Some(left) => {
-            with(|state| state.left = left);
-            *memory = fresh();
-            Code::SUCCESS
-        }
-    }
-}
-
-unsafe extern "C" fn map(address: u64, bytes: usize, _: usize, memory: u64, _: u64) -> Code {
-    alive(memory);
-    let before = with(|state| state.mapped.insert(address, bytes));
-    assert_eq!(before, None, "mapped twice");
-    Code::SUCCESS
-}
-
-unsafe extern "C" fn unmap(address: u64, bytes: usize) -> Code {
-    with(|state| {
-        assert_eq!(state.mapped.remove(&address), Some(bytes), "not what was mapped");
-        state.left += bytes;
-    });
-    Code::SUCCESS
-}
-
-unsafe extern "C" fn set_access(
-    address: u64,
-    bytes: usize,
-    access: &AccessDescription,
-    count: usize,
-) -> Code {
-    assert_eq!((access.flags, count, with(|state| state.mapped.get(&address).copied())), (3, 1, Some(bytes)));
-    Code::SUCCESS
 }
 
 unsafe extern "C" fn priorities(least: *mut i32, greatest: *mut i32) -> Code {
@@ -556,14 +507,14 @@ fn functions() -> Functions {
         cuCtxSetCurrent: Some(set_current),
         cuCtxSynchronize: Some(ok0),
         cuMemGetInfo_v2: Some(mem_info),
-        cuMemAddressReserve: Some(reserve),
-        cuMemAddressFree: Some(unreserve),
-        cuMemGetAllocationGranularity: Some(granularity),
-        cuMemCreate: Some(create),
+        cuMemAddressReserve: Some(virtual_memory::reserve),
+        cuMemAddressFree: Some(virtual_memory::unreserve),
+        cuMemGetAllocationGranularity: Some(virtual_memory::granularity),
+        cuMemCreate: Some(virtual_memory::create),
         cuMemRelease: Some(destroy),
-        cuMemMap: Some(map),
-        cuMemUnmap: Some(unmap),
-        cuMemSetAccess: Some(set_access),
+        cuMemMap: Some(virtual_memory::map),
+        cuMemUnmap: Some(virtual_memory::unmap),
+        cuMemSetAccess: Some(virtual_memory::set_access),
         cuMemAlloc_v2: Some(alloc),
         cuMemAllocPitch_v2: Some(alloc_pitch),
         cuMemFree_v2: Some(free),

@@ -86,7 +86,7 @@ fn a_stream_that_does_not_get_on_holds_up_no_other_thread() {
 }
 
 /// A copy out of stream 7 has nothing of its own to wait for, but the driver lets it wait behind the legacy stream's copy,
-/// which waits for a stream that only the ring's thread lets go on: here by what `others` stand for.
+/// which waits for a stream that is let go on through the ring. So the ring's thread must not make that copy.
 #[test]
 fn a_copy_of_the_legacy_stream_holds_up_the_ring_by_no_other_stream() {
     let (driver, _guard) = null::driver();
